@@ -109,10 +109,27 @@ func (c *Config) base() (*url.URL, error) {
 	return u, nil
 }
 
-// New makes the engine that c describes. It does not connect: an engine that is not up yet is found by its Probe.
+// New makes the engine that c describes. It does not connect: an engine that is not up yet is found by its Probe, and
+// with Auto so is what it is.
 func New(c Config) (Engine, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	return nil, errors.New("engine: not built yet")
+	if c.Adapter == Auto {
+		if _, err := newClient(c); err != nil { // what is wrong with the files of c.TLS is said now
+			return nil, err
+		}
+		return &auto{cfg: c}, nil
+	}
+	return build(c, c.Adapter, "")
+}
+
+func build(c Config, adapter, product string) (Engine, error) {
+	switch adapter {
+	case LlamaCpp:
+		return newLlamaCpp(c)
+	case Emulated:
+		product = productEmulated
+	}
+	return newOpenAI(c, adapter, product)
 }

@@ -76,7 +76,8 @@ type Report struct {
 	Models        []peer.Model
 	Running       int // requests that it computes now, of all its clients
 	Waiting       int // requests in its own queue
-	CachePermille int // how full its prefix cache is
+	KVPermille    int // of its KV memory, what requests in flight hold: load, not fullness of the prefix cache
+	CachePermille int // how full its prefix cache is; vLLM and SGLang do not tell
 	Slots         int // requests that it runs at once
 	CacheTokens   int64
 	BlockTokens   int

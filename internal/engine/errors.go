@@ -17,6 +17,8 @@ var (
 	ErrTooLong = errors.New("engine: the answer is too long")
 	// ErrProtocol: what came is not the HTTP or JSON that the API promises.
 	ErrProtocol = errors.New("engine: the answer is not understood")
+	// ErrKey: the engine refuses the configured key.
+	ErrKey = errors.New("engine: the API key is refused")
 	// ErrRequest: the request cannot be sent as it is (a header field or path that HTTP does not allow). No engine takes it.
 	ErrRequest = errors.New("engine: the request cannot be sent")
 	// ErrFull: the Gate's queue is at its limit.
