@@ -27,6 +27,7 @@ package replica
 import (
 	"cmp"
 	"fmt"
+	"math/bits"
 
 	"shoal/internal/peer"
 	"shoal/internal/prefix"
@@ -34,15 +35,15 @@ import (
 
 // The limits that belong to the protocol, so that both sides know them and a delta always fits one frame.
 const (
-	MaxOps      = 32768       // operations on sets in one delta, or elements in one part of a complete copy
-	MaxValues   = 16          // values in one delta or part
-	MaxParts    = 32          // parts of one complete copy
-	MaxElements = MaxOps * 24 // elements of one document, all sections together; leaves parts to spare for values
-	MaxSections = 64          // sections of one document
-	MaxName     = 256         // bytes of a section's model or tokeniser
-	MaxRows     = 4096        // documents in one summary
-	MaxTrees    = 64          // digest trees in one message
-	Buckets     = 256         // leaves of a digest tree
+	MaxOps      = 32768             // operations on sets in one delta, or elements in one part of a complete copy
+	MaxValues   = 16                // values in one delta or part
+	MaxParts    = 32                // parts of one complete copy
+	MaxElements = MaxOps * MaxParts // elements of one document, all sections together
+	MaxSections = 64                // sections of one document
+	MaxName     = 256               // bytes of a section's model or tokeniser
+	MaxRows     = 4096              // documents in one summary
+	MaxTrees    = 64                // digest trees in one message
+	Buckets     = 256               // leaves of a digest tree
 )
 
 // Kind says what a section carries. 16 to 31 are sets of blocks; all others are values. Kinds that this program does not
@@ -108,20 +109,28 @@ func (m *Marks) Has(b uint8) bool { return m[b>>6]>>(b&63)&1 != 0 }
 // Add marks bucket b.
 func (m *Marks) Add(b uint8) { m[b>>6] |= 1 << (b & 63) }
 
+func (m *Marks) count() int {
+	n := 0
+	for _, w := range m {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
 // Delta carries one document from version From to version To of one incarnation. It is immutable once made, and shared
 // by pointer. It may be applied to any version in [From, To): the operations name elements, so doing the first of them
 // twice changes nothing.
 //
-// With From 0 it is a complete copy at version To, in Parts parts (1 for most): elements ascend by hash over all parts,
-// each MaxOps long but the last, so that parts of one copy from different peers fit together. With a Base as well it is
-// a patch: complete for whoever holds a document with that digest.
+// With From 0 it is a complete copy at version To, in Parts parts (1 for most). Its values in order of section are cut
+// after every MaxValues, and its elements in order of section and hash after every MaxOps, so that parts of one copy from
+// different peers fit together. With a Base as well it is a patch: complete for whoever holds a document with that digest.
 type Delta struct {
 	Owner       peer.ID
 	Incarnation uint64
 	From, To    uint64
 	Base        uint64 // digest of the document that a patch applies to; 0: not a patch
 	Digest      uint64 // of the document at To
-	Part, Parts uint16 // of a complete copy: Part < Parts; 0 and 1 otherwise
+	Part, Parts uint16 // Part < Parts; 0 and 1 for changes
 	Values      []Value
 	Sets        []SetOps
 }

@@ -15,8 +15,8 @@ type Summary struct {
 type Want struct {
 	Owner peer.ID
 	Have  Stamp // what the sender holds; zero: nothing
-	// Digest and Trees describe what the sender holds where a patch may do: after a restart of the owner most of an old
-	// document is still right. No Trees: changes from Have, or a whole copy.
+	// Digest and Trees describe what the sender holds where a complete copy is wanted and a patch may do: after a restart of
+	// the owner most of an old document is still right. Digest 0: changes from Have will do. No Trees: no patch.
 	Digest uint64
 	Trees  []Tree
 }
@@ -46,7 +46,7 @@ type Exchange struct {
 	Summaries []Summary // ascending by owner
 	Offers    []Summary // ascending by owner
 	Deltas    []*Delta
-	Wants     []Want
+	Wants     []Want // ascending by owner
 }
 
 // MaxRound bounds the messages of one round.

@@ -20,8 +20,7 @@ type Store interface {
 type Set interface {
 	Add(e prefix.Element) bool // false: it was there
 	Remove(h prefix.Hash) bool // false: it was not there
-	Has(h prefix.Hash) bool    //
-	Len() int                  //
-	Clear()                    // empties it; it goes on being used
-	Close()                    // empties it and gives it back: it is not used again
+	Has(h prefix.Hash) bool
+	Len() int
+	Close() // empties it and gives it back: it is not used again
 }
