@@ -44,7 +44,7 @@ this agent has sent it. Without --admin, the agent of this machine is asked, or 
 			if addr != "" {
 				addrs = []string{strings.TrimSuffix(strings.TrimPrefix(addr, "http://"), "/")}
 			}
-			ctx, stop := signal.NotifyContext(orBackground(cmd.Context()), os.Interrupt)
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 			defer stop()
 			s := statusView{w: cmd.OutOrStdout(), out: term.New(cmd.OutOrStdout()), addrs: addrs, json: output == "json",
 				admin: &up.Admin{Client: &http.Client{Timeout: 3 * time.Second}}}
@@ -64,13 +64,6 @@ this agent has sent it. Without --admin, the agent of this machine is asked, or 
 // defaultAdmins are where an agent may be on this machine: one started by itself, and the first of `shoal up`.
 func defaultAdmins() []string {
 	return []string{agent.Defaults().Admin, "127.0.0.1:" + strconv.Itoa(up.AdminPort)}
-}
-
-func orBackground(ctx context.Context) context.Context {
-	if ctx == nil {
-		return context.Background()
-	}
-	return ctx
 }
 
 // statusView asks an agent and prints what it says.

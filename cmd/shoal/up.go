@@ -66,9 +66,6 @@ so on; the other ports are 1000 (peers), 2000 (gossip), 3000 (admin) and 4000 (e
 
 // untilInterrupted ends its context at the first of Ctrl-C, SIGTERM or SIGHUP, and calls hard at each further one.
 func untilInterrupted(parent context.Context, hard func()) (ctx context.Context, stop func()) {
-	if parent == nil {
-		parent = context.Background()
-	}
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
