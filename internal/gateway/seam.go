@@ -42,7 +42,8 @@ type Shoal interface {
 	FirstToken(s node.Serving)
 	End(s node.Serving, u node.Usage, ok bool)
 
-	// OpenHop sends f and body to another peer. The body is not read after OpenHop has returned.
+	// OpenHop sends f and body to another peer. Neither changes until the hop is closed; a closed hop reads them no more.
+	// When ctx ends the hop is cancelled, as by Close.
 	OpenHop(ctx context.Context, to peer.ID, f *wire.Forward, body []byte) (Hop, error)
 
 	Engine() engine.Engine // nil: this peer routes only
@@ -62,10 +63,10 @@ type ModelEntry struct {
 // Hop is the origin's side of one forwarded request.
 type Hop interface {
 	// Recv gives the next frame; the payload is valid until the next Recv. An error means that nothing more comes: the
-	// connection is gone, the peer was silent for longer than the limit, or Close was called.
+	// connection is gone, the peer was silent for longer than the limit, or the hop was closed or cancelled.
 	Recv() (wire.Type, []byte, error)
-	// Close may be called more than once, and while a Recv waits, which then returns an error. After End the connection
-	// is kept for the next hop; before it a Cancel is sent and the connection dropped.
+	// Close may be called more than once. After End, Fail or Decline the connection is kept for the next hop; before
+	// them the peer is told to cancel, and the connection is dropped.
 	Close() error
 }
 
