@@ -29,6 +29,7 @@ const (
 type client struct {
 	cfg     *Config
 	targets []*url.URL
+	fresh   []bool // by target: a connection of its own for every request
 	http    *http.Client
 	model   string
 }
@@ -42,6 +43,7 @@ func newClient(cfg *Config) (*client, error) {
 		}
 		c.targets = append(c.targets, u)
 	}
+	c.fresh = make([]bool, len(c.targets))
 	rt := cfg.Transport
 	if rt == nil {
 		t := &http.Transport{
@@ -69,8 +71,11 @@ func (c *client) close() { c.http.CloseIdleConnections() }
 func (c *client) preflight(ctx context.Context) error {
 	for i, t := range c.targets {
 		ctx, cancel := context.WithTimeout(ctx, preflightTime)
-		names, err := c.models(ctx, t)
+		names, software, err := c.models(ctx, t)
 		cancel()
+		// llama.cpp says keep-alive and closes right after every stream: who sends the next request on that connection
+		// is cut off, in a race that says nothing about the engine.
+		c.fresh[i] = software == "llama.cpp"
 		if err != nil {
 			return err
 		}
@@ -90,30 +95,31 @@ func (c *client) preflight(ctx context.Context) error {
 	return nil
 }
 
-// models lists what a target serves; nil where it has no such list.
-func (c *client) models(ctx context.Context, t *url.URL) ([]string, error) {
+// models lists what a target serves, nil where it has no such list, and the name that its software gives itself.
+func (c *client) models(ctx context.Context, t *url.URL) (names []string, software string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.String()+"/v1/models", nil)
 	if err != nil {
-		return nil, fmt.Errorf("load: target %s: %w", t, err)
+		return nil, "", fmt.Errorf("load: target %s: %w", t, err)
 	}
 	c.authorize(req)
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("load: target %s cannot be reached; is it running? %w", t, unwrapURL(err))
+		return nil, "", fmt.Errorf("load: target %s cannot be reached; is it running? %w", t, unwrapURL(err))
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxModels))
 	if err != nil {
-		return nil, fmt.Errorf("load: target %s: its list of models: %w", t, err)
+		return nil, "", fmt.Errorf("load: target %s: its list of models: %w", t, err)
 	}
+	software = resp.Header.Get("Server")
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
-		return nil, nil
+		return nil, software, nil
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return nil, fmt.Errorf("load: target %s wants an API key (status %d); give --api-key or set SHOAL_API_KEY", t, resp.StatusCode)
+		return nil, "", fmt.Errorf("load: target %s wants an API key (status %d); give --api-key or set SHOAL_API_KEY", t, resp.StatusCode)
 	default:
-		return nil, fmt.Errorf("load: target %s answers its list of models with status %d: %s", t, resp.StatusCode, errorText(body))
+		return nil, "", fmt.Errorf("load: target %s answers its list of models with status %d: %s", t, resp.StatusCode, errorText(body))
 	}
 	var list struct {
 		Data []struct {
@@ -121,15 +127,15 @@ func (c *client) models(ctx context.Context, t *url.URL) ([]string, error) {
 		} `json:"data"`
 	}
 	if err := json.Unmarshal(body, &list); err != nil {
-		return nil, fmt.Errorf("load: target %s is no OpenAI endpoint: its list of models is not one: %w", t, err)
+		return nil, "", fmt.Errorf("load: target %s is no OpenAI endpoint: its list of models is not one: %w", t, err)
 	}
-	names := make([]string, 0, len(list.Data))
+	names = make([]string, 0, len(list.Data))
 	for _, m := range list.Data {
 		if m.ID != "" {
 			names = append(names, m.ID)
 		}
 	}
-	return names, nil
+	return names, software, nil
 }
 
 func (c *client) authorize(r *http.Request) {
@@ -178,7 +184,8 @@ func (c *client) body(r Request) []byte {
 }
 
 // do sends one request and watches its answer. Times count from due.
-func (c *client) do(run context.Context, req Request, t *url.URL, due time.Time) (res Result) {
+func (c *client) do(run context.Context, req Request, to int, due time.Time) (res Result) {
+	t := c.targets[to]
 	res = Result{Group: req.Group, Target: t.Host, Peer: t.Host, Matched: peer.Unknown, Prompt: peer.Unknown,
 		Cached: peer.Unknown, Output: peer.Unknown}
 	defer func() {
@@ -194,6 +201,7 @@ func (c *client) do(run context.Context, req Request, t *url.URL, due time.Time)
 		return res
 	}
 	hr.Header.Set("Content-Type", "application/json")
+	hr.Close = c.fresh[to]
 	c.authorize(hr)
 	resp, err := c.http.Do(hr)
 	if err != nil {

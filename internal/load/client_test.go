@@ -42,7 +42,7 @@ func ask(t *testing.T, url string, change func(*Config)) Result {
 	}
 	defer c.close()
 	c.model = cfg.Model
-	return c.do(t.Context(), cfg.Workload.Request(0), c.targets[0], time.Now())
+	return c.do(t.Context(), cfg.Workload.Request(0), 0, time.Now())
 }
 
 func sse(w http.ResponseWriter, events ...string) {
@@ -161,7 +161,7 @@ func TestARequestLeftAtTheEndOfTheRunHasNotFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.close()
-	if r := c.do(ctx, cfg.Workload.Request(0), c.targets[0], time.Now()); r.Kind != Unfinished {
+	if r := c.do(ctx, cfg.Workload.Request(0), 0, time.Now()); r.Kind != Unfinished {
 		t.Errorf("%+v", r)
 	}
 }
@@ -275,6 +275,28 @@ func TestWhatIsSent(t *testing.T) {
 	})
 	if r := ask(t, s.URL, func(c *Config) { c.APIKey = "k" }); r.Detail != "Bearer k application/json" {
 		t.Errorf("headers: %s", r.Detail)
+	}
+}
+
+// Measured on llama.cpp's server: ten of forty requests were cut off by connections that it had closed after a stream.
+func TestLlamaCppGetsAConnectionForEveryRequest(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Server", "llama.cpp")
+		if r.Method == http.MethodGet {
+			io.WriteString(w, `{"data":[{"id":"m1"}]}`)
+			return
+		}
+		if !r.Close {
+			w.WriteHeader(500)
+			return
+		}
+		sse(w, one, "[DONE]")
+	}))
+	defer s.Close()
+	cfg := DefaultConfig()
+	cfg.Targets, cfg.Workload, cfg.Requests = []string{s.URL}, fewShot(t, nil), 5
+	if report, err := Run(t.Context(), cfg); err != nil || report.OK != 5 {
+		t.Errorf("%v: %+v", err, report)
 	}
 }
 

@@ -3,7 +3,6 @@ package load
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"sort"
 	"sync"
 	"time"
@@ -188,12 +187,13 @@ func (r *run) one(ctx context.Context, i int, req Request, due time.Time) bool {
 	return res.Kind == OK
 }
 
-func (r *run) target(i int) *url.URL {
+// target is the index of the target that request i goes to.
+func (r *run) target(i int) int {
 	n := len(r.client.targets)
 	if r.cfg.Assign == Random {
-		return r.client.targets[source(r.cfg.Seed, "targets", uint64(i)).IntN(n)]
+		return source(r.cfg.Seed, "targets", uint64(i)).IntN(n)
 	}
-	return r.client.targets[i%n]
+	return i % n
 }
 
 // watch reports the state until the function it returns is called, and once more then.
