@@ -2,11 +2,19 @@ package cluster
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"shoal/internal/peer"
+	"github.com/hashicorp/memberlist"
+
 	"shoal/internal/wire"
 )
 
@@ -22,108 +30,282 @@ var (
 	ErrClosed = errors.New("cluster: closed")
 )
 
-// MaxDatagram bounds a datagram, in bytes: it fits one packet on any network, headers and encryption included.
-const MaxDatagram = 1200
-
 // Cluster is one peer's membership of a shoal. All methods are safe for concurrent use.
-type Cluster struct{}
+type Cluster struct {
+	cfg     Config
+	t       timing
+	hooks   hooks
+	self    Member
+	h       Handler
+	log     *slog.Logger
+	started time.Time
+
+	gossip  *gossip
+	ml      *memberlist.Memberlist
+	resolve resolver
+
+	tlsServer, tlsClient *tls.Config // nil without a key
+	roots                *x509.CertPool
+
+	members  *members
+	lost     lost
+	rejoin   chan struct{}
+	asked    asks
+	guard    *guard
+	refusals refusals
+	rounds   *rounds
+	pinging  chan struct{} // slots for first round-trip times
+	failed   chan error
+	count    counters
+	tick     atomic.Uint32 // seconds since the start, and one: the clock of what needs no better one
+
+	ctx  context.Context // ends with the cluster
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu      sync.Mutex
+	closing bool
+	inbound map[*inbound]struct{}
+}
+
+// hooks are how tests reach below a cluster.
+type hooks struct {
+	tune    func(*timing)
+	cut     func(gossipAddr string) bool // this gossip address is unreachable
+	cutPeer func(peerAddr string) bool   // this peer port is
+	resolve resolver
+}
 
 // Start listens, and joins the shoal in the background. self.PeerAddr is filled in from what the peer port listens on
-// where it is empty. The errors are those of the configuration and of the listen addresses.
-func Start(cfg Config, self Member, h Handler, log *slog.Logger) (*Cluster, error) { panic("stub") }
+// where it is empty, and the versions with those that this program speaks. The errors are those of the configuration and
+// of the listen addresses.
+func Start(cfg Config, self Member, h Handler, log *slog.Logger) (*Cluster, error) {
+	return start(cfg, self, h, log, hooks{})
+}
+
+func start(cfg Config, self Member, h Handler, log *slog.Logger, hooks hooks) (*Cluster, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if err := self.ID.Validate(); err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	b, err := cfg.checkBinds()
+	if err != nil {
+		return nil, err
+	}
+	t, _ := timings(cfg.Preset)
+	if hooks.tune != nil {
+		hooks.tune(&t)
+	}
+	cfg.Limits = cfg.Limits.orDefault(&t)
+	if self.MinVersion == 0 && self.MaxVersion == 0 {
+		self.MinVersion, self.MaxVersion = wire.MinVersion, wire.MaxVersion
+	}
+	c := &Cluster{cfg: cfg, t: t, hooks: hooks, self: self, h: h, log: log, started: time.Now(), members: newMembers(),
+		rejoin: make(chan struct{}, 1), pinging: make(chan struct{}, 4), failed: make(chan error, 1), inbound: map[*inbound]struct{}{}}
+	c.guard = newGuard(&c.cfg.Limits)
+	c.rounds = newRounds(c)
+	c.tick.Store(1)
+	if c.resolve = hooks.resolve; c.resolve == nil {
+		c.resolve = net.DefaultResolver
+	}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	if len(cfg.Keys) > 0 {
+		if c.tlsServer, c.tlsClient, c.roots, err = tlsConfigs(self.ID, cfg.Keys); err != nil {
+			return nil, err
+		}
+	} else if b.open {
+		log.Warn("cluster: INSECURE: ports beyond loopback without a key: whoever reaches them is a peer, and reads what peers send",
+			"gossip", b.gossip, "peer", b.peer)
+	}
+	if err := c.listen(b); err != nil {
+		c.stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+// listen opens the ports and starts what runs.
+func (c *Cluster) listen(b binds) error {
+	lc := net.ListenConfig{KeepAliveConfig: keepAlive}
+	ln, err := lc.Listen(c.ctx, "tcp", b.peer.String())
+	if err != nil {
+		return fmt.Errorf("cluster: peer port: %w", err)
+	}
+	if c.self.PeerAddr == "" {
+		ip, err := advertised(b.peer.Addr(), b.advertise)
+		if err != nil {
+			ln.Close()
+			return err
+		}
+		c.self.PeerAddr = netip.AddrPortFrom(ip, uint16(ln.Addr().(*net.TCPAddr).Port)).String()
+	}
+	if _, err := decodeMeta(appendMeta(nil, &c.self)); err != nil {
+		ln.Close()
+		return fmt.Errorf("cluster: the own peer, as others would see it: %w", err)
+	}
+	if c.gossip, err = newGossip(b.gossip, b.advertise, "shoal "+c.cfg.Shoal, c.refusedAddr); err != nil {
+		ln.Close()
+		return err
+	}
+	c.gossip.cut = c.hooks.cut
+	if c.ml, err = memberlist.Create(c.gossipConfig()); err != nil {
+		ln.Close()
+		c.gossip.Shutdown()
+		return fmt.Errorf("cluster: gossip: %w", err)
+	}
+	c.wg.Add(6)
+	go func() {
+		defer c.wg.Done()
+		<-c.ctx.Done()
+		ln.Close()
+	}()
+	go c.accept(ln)
+	go c.watchMembers()
+	go c.keepJoining()
+	go c.rounds.run()
+	go c.sweep()
+	return nil
+}
+
+func (c *Cluster) gossipConfig() *memberlist.Config {
+	g := c.t.gossipConfig()
+	g.Name = c.self.gossipName()
+	g.Transport = c.gossip
+	g.BindAddr, g.BindPort = c.gossip.advertise.Addr().String(), int(c.gossip.advertise.Port())
+	g.AdvertiseAddr, g.AdvertisePort = g.BindAddr, g.BindPort
+	g.Label = "shoal " + c.cfg.Shoal
+	g.Delegate, g.Events, g.Alive, g.Ping = delegate{c}, events{c}, events{c}, pings{c}
+	g.Logger = gossipLogger(c.log, c.refusedAddr)
+	if len(c.cfg.Keys) > 0 {
+		keys := make([][]byte, len(c.cfg.Keys))
+		for i, k := range c.cfg.Keys {
+			keys[i] = k.gossip()
+		}
+		ring, err := memberlist.NewKeyring(keys, keys[0])
+		if err != nil {
+			panic(fmt.Sprintf("cluster: keyring of %d keys: %v", len(keys), err)) // all are 32 bytes
+		}
+		g.Keyring = ring
+	}
+	return g
+}
 
 // Self is the own peer as it tells the others, with its real address.
-func (c *Cluster) Self() Member { panic("stub") }
+func (c *Cluster) Self() Member { return c.self }
 
 // GossipAddr is what others put into their join lists: host:port.
-func (c *Cluster) GossipAddr() string { panic("stub") }
+func (c *Cluster) GossipAddr() string { return c.gossip.advertise.String() }
 
 // Members are the other live peers, by ID. The caller owns the slice.
-func (c *Cluster) Members() []Member { panic("stub") }
+func (c *Cluster) Members() []Member {
+	var ms []Member
+	for _, r := range c.members.all() {
+		ms = append(ms, r.life.Member)
+	}
+	return ms
+}
 
 // Failed gives the error that makes this peer useless to its shoal, where there is one: another agent of the same ID was
 // there first. At most one value ever comes. The cluster goes on, refused by the others; its owner should stop it.
-func (c *Cluster) Failed() <-chan error { panic("stub") }
-
-// OpenHop sends a request to another peer, over a kept connection where there is one. Neither f nor body may change until
-// the first frame was received, or Close: a kept connection that turns out to be dead is redialled once, and the request sent
-// again. When ctx ends the hop is cancelled, as by Close.
-func (c *Cluster) OpenHop(ctx context.Context, to peer.ID, f *wire.Forward, body []byte) (*Hop, error) {
-	panic("stub")
-}
-
-// Broadcast sends b to every live peer, best effort; Send to one. b is at most MaxDatagram bytes and not kept.
-func (c *Cluster) Broadcast(b []byte)              { panic("stub") }
-func (c *Cluster) Send(to peer.ID, b []byte) error { panic("stub") }
+func (c *Cluster) Failed() <-chan error { return c.failed }
 
 // Leave tells the others that this peer goes, waits at most timeout until the word is out, and closes the cluster.
-func (c *Cluster) Leave(timeout time.Duration) error { panic("stub") }
-
-// Close ends everything at once; the others find out by themselves.
-func (c *Cluster) Close() error { panic("stub") }
-
-// Stats are the counters so far.
-func (c *Cluster) Stats() Stats { panic("stub") }
-
-// Stats count since the start, except where a field says now.
-type Stats struct {
-	Members       int // live peers now, without this one
-	Conns         int // connections now, open to the peer port
-	IdleConns     int // kept connections now, to other peers
-	HopsOut       int // hops open now, to other peers
-	HopsIn        int // hops being served now
-	Dials         uint64
-	DialErrors    uint64
-	HopsOpened    uint64
-	HopsServed    uint64
-	Redials       uint64 // kept connections that were dead
-	Silent        uint64 // hops that ended in ErrSilent
-	Cancels       uint64 // served hops that the origin gave up
-	Refused       uint64
-	Rounds        uint64 // anti-entropy rounds that ended well, begun here
-	RoundErrors   uint64
-	RoundNanos    uint64 // time spent in rounds that ended well
-	RoundBytesIn  uint64 // of rounds, whoever began them
-	RoundBytesOut uint64
-	DatagramsIn   uint64
-	DatagramsOut  uint64
-	DatagramsLost uint64 // that could not be sent
-	JoinTries     uint64
-	JoinErrors    uint64
+func (c *Cluster) Leave(timeout time.Duration) error {
+	if c.ctx.Err() != nil {
+		return ErrClosed
+	}
+	c.say(sayBye, nil)
+	err := c.ml.Leave(timeout)
+	if err != nil {
+		err = fmt.Errorf("cluster: leave: %w", err)
+	}
+	return errors.Join(err, c.Close())
 }
 
-// Hop is the origin's side of one forwarded request. Recv is for one goroutine; Close may be called by another one.
-type Hop struct{}
+// Close ends everything at once; the others find out by themselves. It returns when nothing runs any more, ServeHop
+// included: the contexts of all hops end.
+func (c *Cluster) Close() error {
+	c.mu.Lock()
+	if c.closing {
+		c.mu.Unlock()
+		c.wg.Wait()
+		return nil
+	}
+	c.closing = true
+	all := c.inbound
+	c.inbound = nil
+	c.mu.Unlock()
+	c.stop()
+	err := c.ml.Shutdown()
+	for in := range all {
+		in.l.close()
+	}
+	for _, r := range c.members.all() {
+		r.shut()
+	}
+	c.wg.Wait()
+	return err
+}
 
-// Recv gives the next frame (never wire.TypeAlive, which is swallowed); the payload is valid until the next Recv.
-func (h *Hop) Recv() (wire.Type, []byte, error) { panic("stub") }
+// enter makes a connection known, so that it can be closed; false where the cluster is closing.
+func (c *Cluster) enter(in *inbound) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
+		in.l.close()
+		return false
+	}
+	c.inbound[in] = struct{}{}
+	return true
+}
 
-// Close ends the hop. After an End, Fail or Decline was received the connection is kept for the next one; before it the
-// peer is told to cancel, and the connection is dropped. Further calls do nothing.
-func (h *Hop) Close() error { panic("stub") }
+// exit forgets a connection; false where the cluster has closed it.
+func (c *Cluster) exit(in *inbound) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.inbound[in]
+	delete(c.inbound, in)
+	return ok
+}
 
-// HopStream is the serving peer's side of one forwarded request. Its methods are for one goroutine at a time. What they are
-// given is not kept.
-type HopStream struct{}
+// sweep is the clock of everything for which a second is exact enough.
+func (c *Cluster) sweep() {
+	defer c.wg.Done()
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	idle := uint32(max(1, c.cfg.Limits.IdleTime/time.Second))
+	stall := uint32(max(1, c.cfg.Limits.Stall/time.Second))
+	for {
+		select {
+		case <-ticker.C:
+		case <-c.ctx.Done():
+			return
+		}
+		now := c.tick.Add(1)
+		c.guard.second()
+		for _, r := range c.members.all() {
+			r.expire(idle)
+		}
+		c.mu.Lock()
+		for in := range c.inbound {
+			if in.stuck(now, stall, 4*idle) {
+				in.stop()
+				in.l.close()
+			}
+		}
+		c.mu.Unlock()
+	}
+}
 
-// Context ends when the origin cancels, its connection goes, or ServeHop returns.
-func (s *HopStream) Context() context.Context { panic("stub") }
-
-// Forward and Body are the request, both valid until ServeHop returns.
-func (s *HopStream) Forward() *wire.Forward { panic("stub") }
-func (s *HopStream) Body() []byte           { panic("stub") }
-
-// From is the peer that forwards the request.
-func (s *HopStream) From() peer.ID { panic("stub") }
-
-// Accept, or Decline, is the first answer. Decline, End and Fail are the last.
-func (s *HopStream) Accept(*wire.Accept) error   { panic("stub") }
-func (s *HopStream) Decline(*wire.Decline) error { panic("stub") }
-
-// Head is held back until the first Data, or the end: headers alone are of no use to the origin.
-func (s *HopStream) Head(*wire.Head) error { panic("stub") }
-
-// Data is written out at once. Where the origin does not take it, Data waits, and so slows the engine down.
-func (s *HopStream) Data(p []byte) error   { panic("stub") }
-func (s *HopStream) End(*wire.End) error   { panic("stub") }
-func (s *HopStream) Fail(*wire.Fail) error { panic("stub") }
+// stuck reports whether the other side takes or gives nothing where it should, or has not asked for anything for long:
+// peers close what they keep idle themselves, and much sooner.
+func (in *inbound) stuck(now, stall, idle uint32) bool {
+	if b := in.busy.Load(); b != 0 {
+		return now-b > stall
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.cur == nil && now-in.l.tick.Load() > idle
+}

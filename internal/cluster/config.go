@@ -3,6 +3,8 @@ package cluster
 import (
 	"fmt"
 	"time"
+
+	"shoal/internal/wire"
 )
 
 // Preset says over what kind of network the peers talk; it sets every time constant of a cluster.
@@ -56,7 +58,6 @@ type Limits struct {
 	Handshake    time.Duration // for saying it. Default 5 s, the preset's dial time at least
 	IdleTime     time.Duration // after which a kept connection is closed by the side that opened it. Default 30 s
 	Stall        time.Duration // for which the other side may take nothing of what is sent to it. Default 60 s
-	Exchange     int           // bytes of one half of an anti-entropy round. Default 64 MiB
 }
 
 // Defaults is a peer of the shoal "shoal" on loopback, with free ports.
@@ -65,15 +66,87 @@ func Defaults() Config {
 		Fanout: 4, Silence: 3 * time.Second}
 }
 
-// MaxShoal bounds the name of a shoal, in bytes.
-const MaxShoal = 64
-
 // Validate reports the first thing that is wrong, without touching the network.
 func (c *Config) Validate() error {
-	switch c.Preset {
-	case Local, LAN, WAN:
-	default:
+	if _, ok := timings(c.Preset); !ok {
 		return fmt.Errorf("cluster: preset %q is unknown; give local, lan or wan", c.Preset)
+	}
+	if c.Shoal == "" || len(c.Shoal) > wire.MaxShoal {
+		return fmt.Errorf("cluster: the shoal's name has %d bytes; give 1 to %d", len(c.Shoal), wire.MaxShoal)
+	}
+	if _, err := c.checkBinds(); err != nil {
+		return err
+	}
+	for _, j := range c.Join {
+		if _, _, err := checkJoin(j); err != nil {
+			return err
+		}
+	}
+	for i, k := range c.Keys {
+		if k == (Key{}) {
+			return fmt.Errorf("cluster: key %d of %d is empty; make one with: shoal keygen", i+1, len(c.Keys))
+		}
+	}
+	if c.Interval < 0 || c.Interval > 0 && c.Interval < minInterval {
+		return fmt.Errorf("cluster: interval %v; give %v or more, or 0 for the preset's", c.Interval, minInterval)
+	}
+	if c.Fanout < 1 || c.Fanout > maxFanout {
+		return fmt.Errorf("cluster: fanout %d is outside 1 to %d", c.Fanout, maxFanout)
+	}
+	if c.Silence < minSilence {
+		return fmt.Errorf("cluster: silence %v; give %v or more: serving peers show every second that they are alive", c.Silence, minSilence)
+	}
+	return c.Limits.validate()
+}
+
+const (
+	minInterval = 10 * time.Millisecond // below it rounds are all that the machine does
+	maxFanout   = 64
+	minSilence  = 2 * time.Second
+)
+
+// orDefault fills in what is zero.
+func (l Limits) orDefault(t *timing) Limits {
+	for _, f := range l.ints() {
+		if *f.v == 0 {
+			*f.v = f.def
+		}
+	}
+	for _, f := range l.times() {
+		if *f.v == 0 {
+			*f.v = f.def
+		}
+	}
+	l.Handshake = max(l.Handshake, t.dial)
+	return l
+}
+
+type limit[T any] struct {
+	name string
+	v    *T
+	def  T
+}
+
+func (l *Limits) ints() []limit[int] {
+	return []limit[int]{{"members", &l.Members, 4096}, {"body", &l.Body, 64 << 20}, {"hops", &l.Hops, 1024}, {"idle", &l.Idle, 64},
+		{"conns", &l.Conns, 16384}, {"conns per peer", &l.ConnsPerPeer, 2048}, {"handshakes", &l.Handshakes, 256}}
+}
+
+func (l *Limits) times() []limit[time.Duration] {
+	return []limit[time.Duration]{{"handshake", &l.Handshake, 5 * time.Second}, {"idle time", &l.IdleTime, 30 * time.Second},
+		{"stall", &l.Stall, time.Minute}}
+}
+
+func (l *Limits) validate() error {
+	for _, f := range l.ints() {
+		if *f.v < 0 {
+			return fmt.Errorf("cluster: limit %s is %d; give a positive number, or 0 for %d", f.name, *f.v, f.def)
+		}
+	}
+	for _, f := range l.times() {
+		if *f.v < 0 {
+			return fmt.Errorf("cluster: limit %s is %v; give a positive time, or 0 for %v", f.name, *f.v, f.def)
+		}
 	}
 	return nil
 }
