@@ -18,10 +18,7 @@ package wire
 
 import (
 	"fmt"
-	"time"
 
-	"shoal/internal/node"
-	"shoal/internal/peer"
 	"shoal/internal/prefix"
 	"shoal/internal/replica"
 )
@@ -45,11 +42,12 @@ const (
 	MaxPairs     = 128   // header pairs of one message
 	MaxHeader    = 65536 // names and values of these together
 	MaxModel     = replica.MaxName
-	MaxShoal     = 64       // name of a shoal
-	MaxReason    = 256      // of Refuse
-	MaxCode      = 64       // of Fail
-	MaxMessage   = 1024     // of Fail
-	MaxRecord    = 32 << 10 // one encoded value of a document
+	MaxChain     = prefix.MaxBlocks // blocks of one prompt that take part in routing
+	MaxShoal     = 64               // name of a shoal
+	MaxReason    = 256              // of Refuse
+	MaxCode      = 64               // of Fail
+	MaxMessage   = 1024             // of Fail
+	MaxRecord    = 32 << 10         // one encoded value of a document
 )
 
 // Type is the type of a frame. Types from 128 on may be ignored by who does not know them; any other unknown type ends
@@ -119,85 +117,3 @@ func (t Type) name() string {
 	}
 	return ""
 }
-
-// Hello opens a connection.
-type Hello struct {
-	Min, Max    uint8 // versions that the sender speaks
-	ID          peer.ID
-	Incarnation uint64
-	Shoal       string // name of the shoal; peers of different shoals refuse each other
-}
-
-// Welcome accepts a Hello.
-type Welcome struct {
-	Version     uint8 // that the connection uses
-	ID          peer.ID
-	Incarnation uint64
-}
-
-// Refuse turns a Hello away; the connection is closed after it.
-type Refuse struct {
-	Reason   string // for people to read
-	Min, Max uint8  // versions that the sender speaks
-}
-
-// Exchange is one message of a round of anti-entropy; see replica.Exchange for the rules of a round.
-type Exchange = replica.Exchange
-
-// Pair is one header field, repeated fields several times.
-type Pair struct{ Name, Value string }
-
-// Forward asks a peer to serve a request. Body frames with BodyLen bytes in all follow it.
-type Forward struct {
-	ID      string // of the request, for logs
-	Method  string
-	Path    string
-	Query   string // without '?'
-	Header  []Pair
-	Model   string // the name that engines know
-	Chain   []prefix.Hash
-	Tail    prefix.Hash
-	Bytes   int // of the canonical rendering
-	BodyLen int64
-	// MaxTokens is what the client asked for; peer.Unknown where it does not say.
-	MaxTokens int
-	Stream    bool
-	Expect    node.Expect // what the origin expects of the peer; Hopped is always true once decoded
-}
-
-// Accept says that the peer serves the request; Alive follows every second until Head.
-type Accept struct {
-	Stamp replica.Stamp // version of the peer's document that will cover this request
-}
-
-// Decline says that the peer does not serve the request, before prefill, with its fresh state.
-type Decline = node.Decline
-
-// Head begins the response.
-type Head struct {
-	Status int
-	Header []Pair
-}
-
-// End ends a response that is whole.
-type End struct {
-	Usage node.Usage // what the engine counted; peer.Unknown where it does not tell
-}
-
-// Fail ends a response that will not come, or not be whole.
-type Fail struct {
-	Code    string // for programs
-	Message string // for people; names no inner address
-}
-
-// PushBack is a datagram: a peer's load, at once, where it has changed so that others should stop or may begin again.
-type PushBack struct {
-	Owner peer.ID
-	Stamp replica.Stamp
-	Load  peer.Load
-}
-
-// Opaque is the content of a value section whose kind this program does not know: its encoding, relayed as it came.
-type Opaque []byte
-
-var _ = time.Second
