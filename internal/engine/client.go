@@ -30,7 +30,6 @@ type client struct {
 	auth   string // Authorization field, or empty
 	tls    *tls.Config
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
-	now    func() time.Time
 
 	mu     sync.Mutex
 	idle   []*conn // the last one was used last
@@ -43,7 +42,7 @@ func newClient(c Config) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	cl := &client{cfg: c, scheme: u.Scheme, host: u.Host, dial: c.Dial, now: time.Now}
+	cl := &client{cfg: c, scheme: u.Scheme, host: u.Host, dial: c.Dial}
 	cl.prefix = pathPrefix(u)
 	port := u.Port()
 	if port == "" {
@@ -125,7 +124,7 @@ func (cl *client) on(ctx context.Context, c *conn, x *exchange) (*answer, error)
 	c.untouched = true
 	c.headLeft = cl.cfg.MaxHeader
 	c.limit = 0 // the first-byte deadline stands until the head is there
-	c.nc.SetDeadline(cl.now().Add(cl.cfg.FirstByte))
+	c.nc.SetDeadline(time.Now().Add(cl.cfg.FirstByte))
 	c.tail = c.tail[:0]
 	a := &answer{cl: cl, c: c, ctx: ctx, usage: UnknownUsage()}
 	if ctx.Done() != nil {
@@ -137,7 +136,7 @@ func (cl *client) on(ctx context.Context, c *conn, x *exchange) (*answer, error)
 	}
 	if wrote != nil {
 		// The engine may have answered before it had read everything, and hung up.
-		c.nc.SetReadDeadline(cl.now().Add(time.Second))
+		c.nc.SetReadDeadline(time.Now().Add(time.Second))
 	}
 	if err := a.readHead(x); err != nil {
 		if wrote != nil {
@@ -156,7 +155,7 @@ func (cl *client) on(ctx context.Context, c *conn, x *exchange) (*answer, error)
 
 // kept takes the connection that was used last, nil where none is fit for use.
 func (cl *client) kept() (*conn, error) {
-	now := cl.now()
+	now := time.Now()
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	if cl.closed {
@@ -176,7 +175,7 @@ func (cl *client) kept() (*conn, error) {
 
 // keep gives a connection back after an answer that was read to its end.
 func (cl *client) keep(c *conn) {
-	c.since = cl.now()
+	c.since = time.Now()
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	if cl.closed || len(cl.idle) >= cl.cfg.IdleConns {
@@ -193,7 +192,7 @@ func (cl *client) keep(c *conn) {
 func (cl *client) expire() {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	now, old := cl.now(), 0
+	now, old := time.Now(), 0
 	for old < len(cl.idle) && now.Sub(cl.idle[old].since) >= cl.cfg.IdleTimeout {
 		cl.idle[old].nc.Close()
 		old++

@@ -57,7 +57,7 @@ type TLS struct {
 // Defaults is what fits an engine on this machine or in the same rack.
 func Defaults() Config {
 	return Config{
-		DialTimeout: 2 * time.Second,
+		DialTimeout: 5 * time.Second,
 		FirstByte:   10 * time.Minute,
 		Silence:     time.Minute,
 		IdleConns:   1024,
