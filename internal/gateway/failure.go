@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"shoal/internal/engine"
+	"shoal/internal/node"
 )
 
 // cause is why an attempt to serve a request came to nothing. The word is what a failed hop carries, and what counters
@@ -58,6 +59,23 @@ func (f *failure) Error() string {
 	return fmt.Sprintf("gateway: %v: %v", f.cause, f.err)
 }
 
+// outcome is what the origin's node is told of a hop that ended so; f may be nil. A request that no engine could take, or
+// whose answer is too long, is not held against the peer.
+func (f *failure) outcome() node.OutcomeKind {
+	if f == nil {
+		return node.Ended
+	}
+	switch f.cause {
+	case canceled:
+		return node.Canceled
+	case declined, engineBusy:
+		return node.Declined
+	case unsendable, tooLong:
+		return node.Ended
+	}
+	return node.Failed
+}
+
 // final reports whether another peer would do no better.
 func (f *failure) final() bool {
 	return f.cause == canceled || f.cause == unsendable || f.cause == tooLong
@@ -93,6 +111,9 @@ func (f *failure) problem() *problem {
 	case tooLong:
 		return &problem{status: http.StatusBadGateway, kind: serverError, code: "answer_too_long", message: engine.Public(engine.ErrTooLong)}
 	case declined, engineBusy:
+		if f.detail == node.Draining.String() || f.detail == node.EngineDown.String() || f.detail == node.NotServed.String() {
+			break
+		}
 		return overloaded("Every engine that serves this model is busy; try again shortly.", f.retryAfter)
 	}
 	return &problem{status: http.StatusServiceUnavailable, kind: serverError, code: "engine_unavailable",

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 
 	"shoal/internal/engine"
 	"shoal/internal/node"
@@ -59,6 +60,10 @@ type ModelEntry struct {
 	Emulated bool   // some peer that serves it is emulated
 	Salts    bool   // every live peer that serves it separates its cache by cache_salt
 }
+
+// ErrSilent is what a Hop's error wraps where the peer showed no life for longer than the limit. It is told apart from
+// other losses in counters only.
+var ErrSilent = errors.New("gateway: the peer is silent")
 
 // Hop is the origin's side of one forwarded request.
 type Hop interface {
