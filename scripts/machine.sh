@@ -57,8 +57,9 @@ have_python() {
 # pip_into DIR REQUIREMENT...: installs Python packages into DIR/lib, which then goes into PYTHONPATH. They are not
 # installed again where DIR/done says that they are these.
 pip_into() {
-	local dir=$1 want="$*"
+	local dir=$1 want
 	shift
+	want="$* $(cksum <test/clients/requirements.txt)"
 	if [ "$(cat "$dir/done" 2>/dev/null)" = "$want" ]; then return 0; fi
 	rm -rf "$dir"
 	mkdir -p "$dir"
