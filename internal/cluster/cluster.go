@@ -72,7 +72,7 @@ type Cluster struct {
 type hooks struct {
 	tune    func(*timing)
 	cut     func(gossipAddr string) bool // this gossip address is unreachable
-	cutPeer func(peerAddr string) bool   // this peer port is
+	dial    func(ctx context.Context, peerAddr string) (net.Conn, error)
 	resolve resolver
 }
 
@@ -84,15 +84,28 @@ func Start(cfg Config, self Member, h Handler, log *slog.Logger) (*Cluster, erro
 }
 
 func start(cfg Config, self Member, h Handler, log *slog.Logger, hooks hooks) (*Cluster, error) {
-	if err := cfg.Validate(); err != nil {
+	c, b, err := newCluster(cfg, self, h, log, hooks)
+	if err != nil {
 		return nil, err
 	}
+	if err := c.listen(b); err != nil {
+		c.stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+// newCluster makes a cluster that does not listen, and in which nothing runs.
+func newCluster(cfg Config, self Member, h Handler, log *slog.Logger, hooks hooks) (*Cluster, binds, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, binds{}, err
+	}
 	if err := self.ID.Validate(); err != nil {
-		return nil, fmt.Errorf("cluster: %w", err)
+		return nil, binds{}, fmt.Errorf("cluster: %w", err)
 	}
 	b, err := cfg.checkBinds()
 	if err != nil {
-		return nil, err
+		return nil, b, err
 	}
 	t, _ := timings(cfg.Preset)
 	if hooks.tune != nil {
@@ -110,20 +123,16 @@ func start(cfg Config, self Member, h Handler, log *slog.Logger, hooks hooks) (*
 	if c.resolve = hooks.resolve; c.resolve == nil {
 		c.resolve = net.DefaultResolver
 	}
-	c.ctx, c.stop = context.WithCancel(context.Background())
 	if len(cfg.Keys) > 0 {
 		if c.tlsServer, c.tlsClient, c.roots, err = tlsConfigs(self.ID, cfg.Keys); err != nil {
-			return nil, err
+			return nil, b, err
 		}
 	} else if b.open {
 		log.Warn("cluster: INSECURE: ports beyond loopback without a key: whoever reaches them is a peer, and reads what peers send",
 			"gossip", b.gossip, "peer", b.peer)
 	}
-	if err := c.listen(b); err != nil {
-		c.stop()
-		return nil, err
-	}
-	return c, nil
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	return c, b, nil
 }
 
 // listen opens the ports and starts what runs.

@@ -14,43 +14,50 @@ const corkBuf = 32 << 10
 type cork struct {
 	net.Conn
 	mu   sync.Mutex // TLS may answer a key update while somebody else writes
-	in   bool
-	out  []byte
+	out  *[]byte    // the cork is in
 	buf  []byte
 	r, w int
 }
 
 func newCork(nc net.Conn) *cork { return &cork{Conn: nc, buf: make([]byte, corkBuf)} }
 
+// corkOuts holds what records collect in, which is needed only while a message is written.
+var corkOuts = sync.Pool{New: func() any { b := make([]byte, 0, keepBuf); return &b }}
+
 // hold puts the cork in; flush takes it out and writes what has collected.
 func (c *cork) hold() {
 	c.mu.Lock()
-	c.in = true
+	c.out = corkOuts.Get().(*[]byte)
 	c.mu.Unlock()
 }
 
 func (c *cork) flush() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.in = false
-	if len(c.out) == 0 {
-		return nil
+	var err error
+	if len(*c.out) > 0 {
+		_, err = c.Conn.Write(*c.out)
 	}
-	_, err := c.Conn.Write(c.out)
-	if cap(c.out) > keepBuf {
-		c.out = nil
-	}
-	c.out = c.out[:0]
+	*c.out = (*c.out)[:0]
+	corkOuts.Put(c.out)
+	c.out = nil
 	return err
 }
 
 func (c *cork) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.in {
+	if c.out == nil {
 		return c.Conn.Write(p)
 	}
-	c.out = append(c.out, p...)
+	out := *c.out
+	if len(out)+len(p) > cap(out) && len(out) > 0 {
+		if _, err := c.Conn.Write(out); err != nil {
+			return 0, err
+		}
+		out = out[:0]
+	}
+	*c.out = append(out, p...)
 	return len(p), nil
 }
 

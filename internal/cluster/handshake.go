@@ -36,13 +36,15 @@ func (c *Cluster) dial(ctx context.Context, addr string) (*link, error) {
 }
 
 func (c *Cluster) dialOnce(ctx context.Context, addr string) (*link, error) {
-	if c.hooks.cutPeer != nil && c.hooks.cutPeer(addr) {
-		return nil, errors.New("cut")
-	}
 	ctx, cancel := context.WithTimeout(ctx, c.t.dial)
 	defer cancel()
-	d := net.Dialer{KeepAliveConfig: keepAlive}
-	nc, err := d.DialContext(ctx, "tcp", addr)
+	dial := c.hooks.dial
+	if dial == nil {
+		dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			return (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, "tcp", addr)
+		}
+	}
+	nc, err := dial(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -65,6 +67,9 @@ func (c *Cluster) dialOnce(ctx context.Context, addr string) (*link, error) {
 
 // introduce is the dialling side of the handshake.
 func (c *Cluster) introduce(l *link) error {
+	if err := l.secure(); err != nil {
+		return err
+	}
 	b := wire.BeginFrame(nil, wire.TypeHello)
 	b, err := wire.AppendHello(b, &wire.Hello{Min: c.self.MinVersion, Max: c.self.MaxVersion, ID: c.self.ID,
 		Incarnation: c.self.Incarnation, Shoal: c.cfg.Shoal})
@@ -105,6 +110,9 @@ func (c *Cluster) introduce(l *link) error {
 // greet is the listening side of the handshake. Where the other side is to be turned away it says so, if it got so far
 // as to be understood.
 func (c *Cluster) greet(l *link) error {
+	if err := l.secure(); err != nil {
+		return err
+	}
 	t, p, err := l.frame()
 	if err != nil {
 		return err

@@ -62,6 +62,14 @@ func newLink(nc net.Conn, conf *tls.Config, server bool) *link {
 	return l
 }
 
+// secure does the TLS handshake, where there is one: before the cork is used, since its messages have to go out.
+func (l *link) secure() error {
+	if conn, ok := l.nc.(*tls.Conn); ok {
+		return conn.Handshake()
+	}
+	return nil
+}
+
 // close drops the connection without a word: over TLS nothing is sent, so that it never waits.
 func (l *link) close() {
 	if l.cork != nil {
