@@ -1,0 +1,41 @@
+package cluster
+
+import (
+	"strings"
+	"testing"
+
+	"shoal/internal/peer"
+)
+
+func TestPeersFindEachOther(t *testing.T) {
+	a, b := pair(t)
+	c := begin(t, "c", joining(b))
+	a.up(t, "c")
+	c.up(t, "a")
+	c.up(t, "b")
+	ms := c.c.Members()
+	if len(ms) != 2 || ms[0].ID != "a" || ms[1].ID != "b" || ms[0].PeerAddr != a.c.Self().PeerAddr {
+		t.Fatalf("c knows %+v", ms)
+	}
+	until(t, "RTT", a.rtts, func(id peer.ID) bool { return id == "b" })
+}
+
+func TestHopCarriesRequestAndAnswer(t *testing.T) {
+	for _, size := range []int{0, 1, 500, 20_000, 100_000, 3 << 20} {
+		for name, opts := range map[string][]option{"clear": nil, "tls": {with(func(c *Config) { c.Keys = []Key{{1}} })}} {
+			t.Run(name, func(t *testing.T) {
+				a, b := pair(t, opts...)
+				body := strings.Repeat("x", size)
+				for range 3 {
+					got, last, err := hop(a.c, "b", body)
+					if err != nil || got != body {
+						t.Fatalf("%d bytes of %d, last %v, %v", len(got), size, last, err)
+					}
+				}
+				if n := b.c.Stats().HopsServed; n != 3 {
+					t.Fatalf("%d hops served", n)
+				}
+			})
+		}
+	}
+}
