@@ -173,8 +173,17 @@ func (m *measurer) measure(ctx context.Context, f figure) (value float64, seed s
 func (m *measurer) command(ctx context.Context, f figure) (float64, string, error) {
 	out, ok := m.commands[f.from]
 	if !ok {
-		var err error
-		if out, err = output(ctx, m.root, "go", "run", f.from, "-figures"); err != nil {
+		// Built and not "go run": that would not pass on the signal by which the program ends what it has started.
+		dir, err := os.MkdirTemp("", "shoal-figures-")
+		if err != nil {
+			return 0, "", err
+		}
+		defer os.RemoveAll(dir)
+		program := filepath.Join(dir, filepath.Base(f.from))
+		if _, err := output(ctx, m.root, "go", "build", "-o", program, f.from); err != nil {
+			return 0, "", err
+		}
+		if out, err = output(ctx, m.root, program, "-figures"); err != nil {
 			return 0, "", err
 		}
 		m.commands[f.from] = out
