@@ -91,7 +91,9 @@ func TestErrorsAreToldApart(t *testing.T) {
 			io.WriteString(w, plain)
 		}, BadAnswer, false, "application/json"},
 		{"pushed back", true, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503); io.WriteString(w, refusal) }, Status, false, "every peer pushes back"},
-		{"a redirect is not followed", true, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://192.0.2.1/", http.StatusTemporaryRedirect) }, Status, false, ""},
+		{"a redirect is not followed", true, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://192.0.2.1/", http.StatusTemporaryRedirect)
+		}, Status, false, ""},
 
 		{"a complete answer", false, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, plain) }, OK, true, ""},
 		{"an answer cut off", false, func(w http.ResponseWriter, _ *http.Request) {
