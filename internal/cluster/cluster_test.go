@@ -3,22 +3,7 @@ package cluster
 import (
 	"strings"
 	"testing"
-
-	"shoal/internal/peer"
 )
-
-func TestPeersFindEachOther(t *testing.T) {
-	a, b := pair(t)
-	c := begin(t, "c", joining(b))
-	a.up(t, "c")
-	c.up(t, "a")
-	c.up(t, "b")
-	ms := c.c.Members()
-	if len(ms) != 2 || ms[0].ID != "a" || ms[1].ID != "b" || ms[0].PeerAddr != a.c.Self().PeerAddr {
-		t.Fatalf("c knows %+v", ms)
-	}
-	until(t, "RTT", a.rtts, func(id peer.ID) bool { return id == "b" })
-}
 
 func TestHopCarriesRequestAndAnswer(t *testing.T) {
 	for _, size := range []int{0, 1, 500, 20_000, 100_000, 3 << 20} {

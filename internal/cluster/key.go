@@ -54,7 +54,7 @@ func ParseKey(text string) (Key, error) {
 // maxKeyFile bounds a key file, in bytes: a key needs 44.
 const maxKeyFile = 4096
 
-// ReadKeyFile reads a key from a file that only its owner may read. Lines that begin with # are ignored.
+// ReadKeyFile reads a key from a file that only its owner and group may read, and only its owner change. Lines that begin with # are ignored.
 func ReadKeyFile(path string) (Key, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -68,8 +68,8 @@ func ReadKeyFile(path string) (Key, error) {
 	if !st.Mode().IsRegular() {
 		return Key{}, fmt.Errorf("cluster: key file %s is not a regular file", path)
 	}
-	if m := st.Mode().Perm(); m&0o077 != 0 {
-		return Key{}, fmt.Errorf("cluster: key file %s may be read by others (mode %04o); run: chmod 600 %s", path, m, path)
+	if m := st.Mode().Perm(); m&0o037 != 0 {
+		return Key{}, fmt.Errorf("cluster: key file %s may be read or changed by others (mode %04o); run: chmod 600 %s", path, m, path)
 	}
 	if st.Size() > maxKeyFile {
 		return Key{}, fmt.Errorf("cluster: key file %s has %d bytes; a key has 44", path, st.Size())
