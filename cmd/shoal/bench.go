@@ -7,7 +7,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -181,7 +180,7 @@ func progressLine(s load.Snapshot) string {
 	if s.Prompt > 0 {
 		parts = append(parts, fmt.Sprintf("hit rate %.1f %%", 100*float64(s.Cached)/float64(s.Prompt)))
 	}
-	return s.Elapsed.Round(100*time.Millisecond).String() + "  " + strings.Join(parts, ", ")
+	return fmt.Sprintf("%.1f s  %s", s.Elapsed.Seconds(), strings.Join(parts, ", "))
 }
 
 func writeResults(path string, results []load.Result) error {
