@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"shoal/internal/agent"
+	"shoal/internal/llama"
 	"shoal/internal/term"
 )
 
@@ -78,7 +79,7 @@ func curl(addr, model string, stream bool) string {
 		Model    string    `json:"model"`
 		Messages []message `json:"messages"`
 		Stream   bool      `json:"stream,omitempty"`
-	}{model, []message{{"system", "You are a helpful assistant."}, {"user", "What is the capital of France?"}}, stream})
+	}{model, []message{{"system", llama.SystemPrompt}, {"user", "What is the capital of France?"}}, stream})
 	if err != nil {
 		panic(fmt.Sprintf("up: a request of strings does not marshal: %v", err))
 	}

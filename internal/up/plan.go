@@ -40,6 +40,7 @@ type peerPlan struct {
 	id, engineName              string // a1, e1
 	listen, peer, gossip, admin string // host:port
 	engineAddr                  string // of an engine that this run starts
+	enginePort                  int
 	engineURL                   string // of any engine outside the agent; empty with an emulated one, or none
 	emulated                    bool
 }
@@ -76,7 +77,7 @@ func (p *plan) lay(base, agents int) {
 		}
 		switch {
 		case p.llama:
-			q.engineAddr = at(engineStep)
+			q.engineAddr, q.enginePort = at(engineStep), base+engineStep+i
 			q.engineURL = "http://" + q.engineAddr
 		case i < len(p.cfg.Engines):
 			q.engineURL = p.cfg.Engines[i]

@@ -111,7 +111,11 @@ func (u *Up) supervise(ctx context.Context, engineSpecs, agentSpecs []spec, logs
 	if err != nil {
 		u.say("ending all that was started, because of an error")
 	} else {
-		u.say("ending %d agents, then %d engines (again Ctrl-C: at once)", len(agents.children), len(engines.children))
+		then := ""
+		if n := len(engines.children); n > 0 {
+			then = fmt.Sprintf(", then %d engines", n)
+		}
+		u.say("ending %d agents%s (once more to end them at once)", len(agents.children), then)
 	}
 	agents.stop()
 	engines.stop()
