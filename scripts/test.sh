@@ -26,7 +26,7 @@ go tool staticcheck ./...
 
 say "real engines: llama.cpp and a small model in .engines (the first time, about 130 MB)"
 if bin/shoal setup; then
-	export SHOAL_ENGINES=$PWD/.engines
+	export SHOAL_LLAMA_DIR=$PWD/.engines
 else
 	missing+=("tests with real engines: llama.cpp could not be installed (see above)")
 fi
