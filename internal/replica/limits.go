@@ -24,7 +24,8 @@ type Limits struct {
 	Log int
 	// TotalLog bounds the logs of all documents together. Beyond it the longest log is halved.
 	TotalLog int
-	// Staged bounds the elements of incomplete copies kept until their last part arrives; at least MaxElements.
+	// Staged bounds the elements of incomplete copies kept until their last part arrives. A document larger than that, by
+	// more than one part, never arrives.
 	Staged int
 	// KeepStaged is how long an incomplete copy waits for its next part.
 	KeepStaged time.Duration

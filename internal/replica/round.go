@@ -182,6 +182,8 @@ func (a *answer) consider(row *Summary, offered bool) {
 	switch {
 	case doc == nil:
 		a.ask(Want{Owner: row.Owner})
+	case doc.stamp == row.Stamp && offered && row.Digest != doc.digest():
+		a.repair(doc, row)
 	case !doc.stamp.Less(row.Stamp):
 	case doc.stamp.Incarnation == row.Stamp.Incarnation && !offered:
 		a.want(Want{Owner: row.Owner, Have: doc.stamp})
@@ -199,9 +201,18 @@ func (a *answer) confirm(doc *document, row *Summary) {
 		return
 	}
 	a.stats.Disagreed++
-	if doc != a.own && !row.Dead && (row.Owner == a.to || doc.suspect() && row.Digest == doc.declared) {
-		a.askBetter(doc)
+	if !a.repair(doc, row) {
+		a.offer(doc)
 	}
+}
+
+// repair asks for what the other side holds at the same stamp, where that is right and what we hold is not.
+func (a *answer) repair(doc *document, row *Summary) bool {
+	if doc == a.own || row.Dead || row.Owner != a.to && !(doc.suspect() && row.Digest == doc.declared) {
+		return false
+	}
+	a.askBetter(doc)
+	return true
 }
 
 func (a *answer) want(w Want) bool {

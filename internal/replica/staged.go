@@ -76,6 +76,11 @@ func (d *Docs) stage(delta *Delta, now time.Duration) ([]*Delta, Outcome) {
 	if s.parts[delta.Part] != nil {
 		return nil, Stale
 	}
+	if s.have == len(s.parts)-1 { // the last one is not kept, and needs no room
+		s.parts[delta.Part] = delta
+		d.unstage(delta.Owner)
+		return s.parts, 0
+	}
 	ops := delta.OpCount()
 	if !d.stageRoom(ops, delta.Owner) {
 		d.unstage(delta.Owner)
@@ -87,11 +92,7 @@ func (d *Docs) stage(delta *Delta, now time.Duration) ([]*Delta, Outcome) {
 	d.stageOps += ops
 	s.until = now + d.lim.KeepStaged
 	d.staged[delta.Owner] = s
-	if s.have < len(s.parts) {
-		return nil, Staged
-	}
-	d.unstage(delta.Owner)
-	return s.parts, 0
+	return nil, Staged
 }
 
 func (d *Docs) unstage(owner peer.ID) {
