@@ -45,45 +45,48 @@ func (k *Kind) UnmarshalText(text []byte) error {
 	return fmt.Errorf("route: policy %.40q does not exist; use one of %v", text, kindNames)
 }
 
-// Config is what may be set of a policy. The zero value is not usable: start from Defaults.
+// Config is what may be set of a policy. The zero value is the cost policy without any price but time: start from
+// Defaults instead.
 type Config struct {
 	// Policy is the rule that chooses. The fields below are used by Cost, and by the explanations of the others.
 	Policy Kind
-	// GainMin and GainPermille (of the cost at home) are how much cheaper another peer must be before a request leaves
-	// home, and how much worse than expected a peer may find itself before it declines. Raising them saves hops and
-	// declines and forgoes small gains; at 0 every whim of stale views moves requests.
+	// GainMin and GainPermille (of the time to prefill the whole prompt) say which difference between two costs is one:
+	// the greater of both is the margin. A peer that is not better by more does not draw a request away from home; between
+	// costs closer than that the rendezvous hash decides; a peer that finds itself worse than expected by more than that,
+	// and than the next best, declines. Raising it saves hops and declines and keeps stale views from making a herd;
+	// lowering it takes small gains, and mistakes noise for some.
 	GainMin      time.Duration
 	GainPermille int
-	// NearMin and NearPermille (of the least cost) are the band of costs above the least one within which the rendezvous
-	// hash decides. Raising them keeps equal prompts together and stale views from making a herd, and gives away up to
-	// that much time a request.
-	NearMin      time.Duration
-	NearPermille int
-	// EvictionPermille is the weight of what a peer's cache loses for the request: 1000 takes an evicted token that would
-	// have been reused for as dear as computing it again. Raising it keeps requests where their prefix is for longer.
+	// EvictionPermille is the price of computing at one peer what another has in its cache, in thousandths of the time
+	// that it takes: it displaces as much from the one cache, and makes what the other holds useless. Requests that share a
+	// popular prefix share the price, since they will share the copy. Raising it gives more hits and longer waits for a
+	// busy holder, lowering it the opposite; at 0 a prefix moves as soon as that is faster for the one request.
 	EvictionPermille int
-	// BalancePermille is the weight of the work that a peer has done lately beyond the others: TODO.
+	// BalancePermille is the price of the work that a peer has done lately more than the least busy one, in thousandths of
+	// it. Raising it fills cold peers sooner and cuts the busiest peer's share; far above 300 it costs hits and time, since
+	// work is known only as of the last report.
 	BalancePermille int
 	// PriorRTT is taken for a peer whose round trip has not been measured.
 	PriorRTT time.Duration
 }
 
-// Defaults returns the configuration whose reasons and measurements docs/decisions/0001-cost-policy.md gives.
+// Defaults returns the configuration whose measurements and reasons docs/decisions/0001-cost-policy.md gives.
 func Defaults() Config {
 	return Config{
 		Policy:           Cost,
 		GainMin:          2 * time.Millisecond,
-		GainPermille:     20,
-		NearMin:          2 * time.Millisecond,
-		NearPermille:     20,
-		EvictionPermille: 1000,
+		GainPermille:     200,
+		EvictionPermille: 32_000,
 		BalancePermille:  100,
 		PriorRTT:         5 * time.Millisecond,
 	}
 }
 
-// maxTime bounds what a configuration may set, far beyond sense and far below overflow.
-const maxTime = time.Hour
+// What a configuration may set at most, far beyond sense and far below overflow.
+const (
+	maxTime     = time.Hour
+	maxPermille = 1_000_000
+)
 
 var errNoRand = errors.New("route: the random policy needs a generator; give New a *rand.Rand")
 
@@ -95,7 +98,7 @@ func (c Config) Validate() error {
 	for _, f := range [...]struct {
 		name string
 		d    time.Duration
-	}{{"GainMin", c.GainMin}, {"NearMin", c.NearMin}, {"PriorRTT", c.PriorRTT}} {
+	}{{"GainMin", c.GainMin}, {"PriorRTT", c.PriorRTT}} {
 		if f.d < 0 || f.d > maxTime {
 			return fmt.Errorf("route: %s is %v; use 0 to %v", f.name, f.d, maxTime)
 		}
@@ -103,9 +106,9 @@ func (c Config) Validate() error {
 	for _, f := range [...]struct {
 		name string
 		v    int
-	}{{"GainPermille", c.GainPermille}, {"NearPermille", c.NearPermille}, {"EvictionPermille", c.EvictionPermille}, {"BalancePermille", c.BalancePermille}} {
-		if f.v < 0 || f.v > 100_000 {
-			return fmt.Errorf("route: %s is %d; use 0 to 100000", f.name, f.v)
+	}{{"GainPermille", c.GainPermille}, {"EvictionPermille", c.EvictionPermille}, {"BalancePermille", c.BalancePermille}} {
+		if f.v < 0 || f.v > maxPermille {
+			return fmt.Errorf("route: %s is %d; use 0 to %d", f.name, f.v, maxPermille)
 		}
 	}
 	return nil

@@ -2,42 +2,93 @@ package route
 
 import "time"
 
-// The cost policy (default). Draft.
+// The cost policy (default): the peer where the request costs least, and home where that is nearly as good.
+//
+//	Inputs: for every peer the round trip, the work queued (its own report, and what this peer has sent it since), the
+//	longest match, the learned prefill rate, and the work done lately; for the request its tokens, the hash of the last
+//	block that anybody holds, and the hash of the first one that nobody holds.
+//
+//	Cost of a peer, in integer nanoseconds:
+//	  network   the round trip; nothing for home
+//	+ queue     the longer of: prompt tokens ahead x prefill rate; requests ahead of a place x service time / places
+//	+ prefill   unmatched tokens x prefill rate
+//	+ eviction  EvictionPermille of the prefill of those tokens that the best match would save, shared by all the recent
+//	            requests with the same last held block (heat.go): computing them again displaces as much from this cache
+//	            and makes the holder's copy useless, unless many will use both
+//	+ balance   BalancePermille of the work that it has done in the last half minute more than the least busy peer
+//
+//	Rules, with the margin = max(GainMin, GainPermille of the prefill of the whole prompt):
+//	  1. those are near that cost at most the margin more than the cheapest, and are at most a quarter of the margin
+//	     farther away than the nearest of them (the margin is for what is estimated; distance is measured);
+//	  2. home, where it is near, holds as much as any of them, and lacks less than the margin: what it lacks is not worth
+//	     placing well, so there is nothing to gain by leaving;
+//	  3. else the greatest rendezvous rank of the request's key among the near: every origin finds the same peer for the
+//	     same new prefix before any view tells of it, and different prefixes spread, however stale the views are.
+//	Tie-break: the lesser ID, where two ranks are equal.
+//
+//	Parameters: GainMin, GainPermille, EvictionPermille, BalancePermille; docs/decisions/0001-cost-policy.md has the
+//	measurements behind their defaults.
+//	Fallback: push-back excludes a peer while another does not push back. The peer that is chosen declines where the truth
+//	is worse by more than the margin and the lead over the next best; it is then excluded and the rules apply again.
 func (p *Policy) cost(req *Request, cands []Candidate, terms []Term) (int, Reason) {
-	least := maxTerm * 8
-	for i := range terms {
-		if terms[i].Excluded == Eligible {
-			least = min(least, terms[i].Total)
-		}
-	}
+	least := cheapest(cands, terms, -1)
+	margin := p.margin(req, &cands[least])
+	best, near, match := p.near(req, cands, terms, terms[least].Total+margin, margin/4)
 	h := home(req, terms)
-	band := max(p.cfg.NearMin, permille(least, p.cfg.NearPermille))
-	best, near := -1, 0
-	for i := range terms {
-		t := &terms[i]
-		if t.Excluded != Eligible || t.Total > least+band {
-			continue
-		}
-		t.NearEqual = true
-		near++
-		if best < 0 || before(req.Key, cands[i].Peer, cands[best].Peer) {
-			best = i
-		}
-	}
 	switch {
 	case best == h:
-		return best, ByHome
-	case h >= 0 && !terms[h].NearEqual && terms[h].Total <= least+p.margin(least):
+		return h, ByHome
+	case h >= 0 && terms[h].NearEqual && cands[h].Match >= match && terms[h].Prefill <= margin:
 		return h, ByHome
 	case near > 1:
 		return best, BySpread
-	case h >= 0 && cands[best].Match > cands[h].Match:
+	case h >= 0 && cands[best].Match > cands[h].Match, h < 0 && cands[best].Match > 0:
 		return best, ByPrefix
 	}
 	return best, ByCost
 }
 
-// margin is how much a peer must be better than a cost to be worth leaving home for.
-func (p *Policy) margin(cost time.Duration) time.Duration {
-	return max(p.cfg.GainMin, permille(cost, p.cfg.GainPermille))
+// near marks the candidates that cost at most limit and are not farther than slack beyond the nearest of them. It returns
+// the one with the greatest rank, how many there are, and the longest match among them.
+func (p *Policy) near(req *Request, cands []Candidate, terms []Term, limit, slack time.Duration) (best, count, match int) {
+	nearest := maxTerm
+	for i := range terms {
+		if terms[i].Excluded == Eligible && terms[i].Total <= limit {
+			nearest = min(nearest, terms[i].Network)
+		}
+	}
+	best = -1
+	var rankBest uint64
+	for i := range terms {
+		t := &terms[i]
+		if t.Excluded != Eligible || t.Total > limit || t.Network > nearest+slack {
+			continue
+		}
+		t.NearEqual = true
+		count++
+		match = max(match, cands[i].Match)
+		if r := rank(req.Key, cands[i].Peer); best < 0 || r > rankBest || r == rankBest && cands[i].Peer < cands[best].Peer {
+			best, rankBest = i, r
+		}
+	}
+	return best, count, match
+}
+
+// margin is which difference between costs is one, for this prompt at the speed of the candidate.
+func (p *Policy) margin(req *Request, c *Candidate) time.Duration {
+	return max(p.cfg.GainMin, permille(term(clamp(req.Tokens, 1, maxTokens), prefillRate(c.Load)), p.cfg.GainPermille))
+}
+
+// cheapest is the eligible candidate with the least total, other than one; -1 where there is none.
+func cheapest(cands []Candidate, terms []Term, other int) int {
+	best := -1
+	for i := range terms {
+		if terms[i].Excluded != Eligible || i == other {
+			continue
+		}
+		if best < 0 || terms[i].Total < terms[best].Total || terms[i].Total == terms[best].Total && cands[i].Peer < cands[best].Peer {
+			best = i
+		}
+	}
+	return best
 }

@@ -101,18 +101,19 @@ func (p *Policy) nobody(f field, d *Decision) {
 }
 
 // settle writes the chosen candidate into the decision.
-func (p *Policy) settle(cands []Candidate, chosen int, f field, d *Decision) {
+func (p *Policy) settle(req *Request, cands []Candidate, chosen int, d *Decision) {
 	c, t := &cands[chosen], &d.Terms[chosen]
 	d.Legs = append(d.Legs, Leg{Peer: c.Peer, Self: c.Self, Role: peer.Serve, Index: chosen})
 	d.Match, d.MatchTokens = c.Match, c.MatchTokens
 	d.Cost, d.ServeCost = t.Total, t.Queue+t.Prefill
 	d.Margin = NoDecline
 	if p.cfg.Policy == Cost {
-		d.Margin = p.margin(t.Total)
+		d.Margin = p.margin(req, c)
+		if next := cheapest(cands, d.Terms, chosen); next >= 0 {
+			d.Margin += max(d.Terms[next].Total-t.Total, 0)
+		}
 	}
-	p.last = c.Peer
-	if f.allPushBack {
-		d.Reason = ByAllPushBack
+	if d.Reason == ByAllPushBack {
 		d.RetryAfter = min(max(t.Queue, minRetry), maxRetry)
 	}
 }

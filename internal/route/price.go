@@ -13,25 +13,57 @@ const (
 	maxTerm   = 24 * time.Hour // of one term
 )
 
-// price fills the terms of every candidate; those that nobody may choose are priced as well, for the explanation.
+// horizon is the mean age of what counts in peer.Load.Work: its half-life of 30 s over ln 2. An engine that does one thing
+// at a time and never rests has done that much.
+const horizon = 43_281 * time.Millisecond
+
+// price fills the terms of every candidate; those that nobody may choose are priced as well, for the explanation, but
+// nobody's price depends on theirs.
 func (p *Policy) price(req *Request, cands []Candidate, terms []Term) {
-	least := maxTerm
+	tokens := clamp(req.Tokens, 1, maxTokens)
+	fewest, least, mean := p.floor(tokens, cands, terms)
+	users := 1 + p.heat.count(req.Shared)
 	for i := range cands {
 		c, t := &cands[i], &terms[i]
 		rate := prefillRate(c.Load)
-		uncached := max(clamp(req.Tokens, 0, maxTokens)-clamp(c.MatchTokens, 0, maxTokens), 1)
+		u := uncached(tokens, c)
 		t.Network = p.network(c)
 		t.Queue = queue(c, rate)
-		t.Prefill = term(uncached, rate)
-		t.Eviction = p.eviction(c, uncached, req.Output, rate)
-		t.Balance = work(c, rate) // made relative below
-		least = min(least, t.Balance)
-	}
-	for i := range terms {
-		t := &terms[i]
-		t.Balance = permille(t.Balance-least, p.cfg.BalancePermille)
+		t.Prefill = term(u, rate)
+		t.Eviction = permille(term(max(u-fewest, 0)/users, rate), p.cfg.EvictionPermille)
+		t.Balance = permille(scale(max(work(c)-least, 0), mean), p.cfg.BalancePermille)
 		t.Total = t.Network + t.Queue + t.Prefill + t.Eviction + t.Balance
 	}
+}
+
+// floor is what the prices of those who can be chosen are relative to: the fewest tokens to compute, and the least and the
+// mean work.
+func (p *Policy) floor(tokens int64, cands []Candidate, terms []Term) (fewest int64, least, mean time.Duration) {
+	fewest, least = tokens, maxTerm
+	n := time.Duration(0)
+	for i := range cands {
+		if terms[i].Excluded != Eligible {
+			continue
+		}
+		fewest = min(fewest, uncached(tokens, &cands[i]))
+		w := work(&cands[i])
+		least = min(least, w)
+		mean += w
+		n++
+	}
+	return fewest, least, mean / max(n, 1)
+}
+
+// ServeCost is the queueing and prefill of one candidate: what the peer that serves can check of an expectation, by the
+// same rule that the origin used.
+func (p *Policy) ServeCost(req *Request, c *Candidate) time.Duration {
+	rate := prefillRate(c.Load)
+	return queue(c, rate) + term(uncached(clamp(req.Tokens, 1, maxTokens), c), rate)
+}
+
+// uncached is the prompt's tokens that the peer has to compute: the last one always, since the answer starts from it.
+func uncached(tokens int64, c *Candidate) int64 {
+	return max(tokens-clamp(c.MatchTokens, 0, maxTokens), 1)
 }
 
 func (p *Policy) network(c *Candidate) time.Duration {
@@ -48,25 +80,21 @@ func (p *Policy) network(c *Candidate) time.Duration {
 // ahead of it, and of waiting for a place where the engine runs only so many at once.
 func queue(c *Candidate, rate time.Duration) time.Duration {
 	pendingTokens := clamp(c.PendingTokens, 0, maxTokens)
-	pending := clamp(int64(c.PendingRequests), 0, maxTokens)
 	if c.Load == nil {
 		return term(pendingTokens, rate)
 	}
+	slots, limit := peer.Unknown, 0
+	if c.Info != nil {
+		slots, limit = c.Info.Slots, c.Info.Limit
+	}
 	tokens := term(clamp(c.Load.QueuedTokens, 0, maxTokens)+pendingTokens, rate)
-	return max(tokens, placeWait(c, pending))
+	return max(tokens, placeWait(c.Load, clamp(int64(c.PendingRequests), 0, maxTokens), places(c.Load, slots, limit)))
 }
 
 // placeWait is the time until one of the engine's places is free: with n requests there or on the way, p places and the
 // median service time s, one place becomes free every s/p.
-func placeWait(c *Candidate, pending int64) time.Duration {
-	l := c.Load
-	inFlight := clamp(int64(l.InFlight), 0, maxTokens)
-	if l.Running >= 0 && l.Waiting >= 0 {
-		// The engine also counts what came to it without passing an agent.
-		inFlight = max(inFlight, clamp(int64(l.Running), 0, maxTokens)+clamp(int64(l.Waiting), 0, maxTokens))
-	}
-	n := inFlight + pending
-	places := places(c)
+func placeWait(l *peer.Load, pending, places int64) time.Duration {
+	n := present(l) + pending
 	if places == 0 || n < places {
 		return 0
 	}
@@ -75,55 +103,50 @@ func placeWait(c *Candidate, pending int64) time.Duration {
 		service = peer.PriorService
 	}
 	service = min(service, time.Hour)
-	return min(time.Duration((n-places+1)*int64(service)/places), maxTerm)
+	return time.Duration(min((n-places+1)*int64(service)/places, int64(maxTerm)))
 }
 
-// places is how many requests the engine runs at once: what it or its agent says, else what it runs while others wait;
-// 0 where nothing tells.
-func places(c *Candidate) int64 {
-	var n int64
-	if c.Info != nil {
-		if c.Info.Slots > 0 {
-			n = int64(c.Info.Slots)
-		}
-		if l := int64(c.Info.Limit); l > 0 && (n == 0 || l < n) {
-			n = l
-		}
-	}
-	if n == 0 && c.Load.Waiting > 0 && c.Load.Running > 0 {
-		n = int64(c.Load.Running)
+// present is how many requests are at the engine or wait for it. The engine's own counts include what came to it without
+// passing an agent; where it does not tell them, the agent's count is all there is.
+func present(l *peer.Load) int64 {
+	n := clamp(int64(l.InFlight), 0, maxRequests)
+	if l.Running >= 0 {
+		n = max(n, clamp(int64(l.Running), 0, maxRequests)+clamp(int64(l.Waiting), 0, maxRequests))
 	}
 	return n
 }
 
-// eviction prices what the cache loses: each token that has to go is worth computing again with the probability that
-// evicted blocks of this cache had been reused. A cache that does not say how full it is counts as full.
-func (p *Policy) eviction(c *Candidate, uncached, output int64, rate time.Duration) time.Duration {
-	if c.Load == nil {
-		return 0
+const maxRequests = 1 << 20
+
+// places is how many requests the engine runs at once: what it or its agent says, else what it runs while others wait;
+// 0 where nothing tells.
+func places(l *peer.Load, slots, limit int) int64 {
+	n := clamp(int64(slots), 0, maxRequests)
+	if lim := clamp(int64(limit), 0, maxRequests); lim > 0 && (n == 0 || lim < n) {
+		n = lim
 	}
-	full := int64(c.Load.CachePermille)
-	if full < 0 {
-		full = 1000
+	if n == 0 && l.Waiting > 0 {
+		n = clamp(int64(l.Running), 0, maxRequests)
 	}
-	full = min(full, 1000)
-	need := uncached + clamp(output, 0, maxTokens)
-	evicted := need * full / 1000
-	if c.Info != nil && c.Info.Cache.Tokens > 0 {
-		room := min(c.Info.Cache.Tokens, maxTokens) * (1000 - full) / 1000
-		evicted = clamp(need-room, 0, maxTokens)
-	}
-	reuse := int(clamp(int64(c.Load.ReusePermille), 0, 1000))
-	return permille(permille(term(evicted, rate), reuse), p.cfg.EvictionPermille)
+	return n
 }
 
 // work is what the peer has done lately and what is on its way to it.
-func work(c *Candidate, rate time.Duration) time.Duration {
-	w := term(clamp(c.PendingTokens, 0, maxTokens), rate)
+func work(c *Candidate) time.Duration {
+	w := term(clamp(c.PendingTokens, 0, maxTokens), prefillRate(c.Load))
 	if c.Load != nil {
 		w += time.Duration(clamp(int64(c.Load.Work), 0, int64(maxTerm)))
 	}
 	return min(w, maxTerm)
+}
+
+// scale brings work to the scale of an engine that does one thing at a time: where peers work on many requests at once,
+// their times add up to more than has passed, and differences grow with them.
+func scale(w, mean time.Duration) time.Duration {
+	if mean <= horizon {
+		return w
+	}
+	return time.Duration(int64(w/time.Microsecond) * int64(horizon/time.Microsecond) / int64(mean/time.Microsecond) * int64(time.Microsecond))
 }
 
 func prefillRate(l *peer.Load) time.Duration {
@@ -138,8 +161,9 @@ func term(tokens int64, rate time.Duration) time.Duration {
 	return min(time.Duration(tokens*int64(rate)), maxTerm)
 }
 
+// permille is so many thousandths of d, at most maxTerm.
 func permille(d time.Duration, w int) time.Duration {
-	return min(time.Duration(int64(d)*int64(w)/1000), maxTerm)
+	return min(time.Duration(int64(d/1000)*int64(w)+int64(d%1000)*int64(w)/1000), maxTerm)
 }
 
 func clamp(v, lo, hi int64) int64 { return min(max(v, lo), hi) }

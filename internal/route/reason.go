@@ -15,7 +15,6 @@ const (
 	ByHome               // home is best, or nobody is better by enough to leave it
 	ByCost               // another peer costs less, by enough, without holding more of the prompt
 	BySpread             // several cost nearly the same: the rendezvous hash chose
-	ByOnly               // one peer alone could be chosen
 	ByAllPushBack        // everyone who could serve it pushes back: the home queue takes it, else the least loaded
 )
 
@@ -45,8 +44,6 @@ func (r Reason) String() string {
 		return "cost"
 	case BySpread:
 		return "spread"
-	case ByOnly:
-		return "only"
 	case ByAllPushBack:
 		return "all-push-back"
 	case NoCandidate:

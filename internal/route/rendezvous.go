@@ -3,7 +3,6 @@ package route
 import (
 	"github.com/zeebo/xxh3"
 
-
 	"shoal/internal/peer"
 )
 

@@ -49,8 +49,9 @@ type Request struct {
 	Output int64 // tokens of answer expected; peer.Unknown where nobody says
 	// Key spreads requests over peers that are equal otherwise: the hash of the first block that the best match lacks, or
 	// of the prompt's tail where all its full blocks are matched or it has none. Equal prompts have equal keys.
-	Key  uint64
-	Home int // index of the deciding peer's own candidate, -1 where its engine does not serve the model
+	Key    uint64
+	Shared uint64
+	Home   int // index of the deciding peer's own candidate, -1 where its engine does not serve the model
 }
 
 // Leg is one part of a request's way. Path is 0 where it does not matter.
@@ -93,6 +94,7 @@ type Decision struct {
 type Policy struct {
 	cfg  Config
 	rng  *rand.Rand
+	heat heat
 	last peer.ID // round-robin: the peer chosen last
 }
 
@@ -116,24 +118,35 @@ func (p *Policy) Decide(req *Request, cands []Candidate, d *Decision) {
 		cands = cands[:MaxCandidates]
 	}
 	d.reset(len(cands))
+	f := exclude(cands, d.Terms)
 	p.price(req, cands, d.Terms)
-	field := exclude(cands, d.Terms)
-	if field.eligible == 0 {
-		p.nobody(field, d)
+	p.heat.add(req.Shared)
+	if f.eligible == 0 {
+		p.nobody(f, d)
 		return
 	}
-	var chosen int
+	chosen, reason := p.choose(req, cands, d.Terms, f)
+	d.Reason = reason
+	p.settle(req, cands, chosen, d)
+}
+
+func (p *Policy) choose(req *Request, cands []Candidate, terms []Term, f field) (int, Reason) {
+	switch h := home(req, terms); {
+	case f.allPushBack && h >= 0:
+		return h, ByAllPushBack
+	case f.allPushBack:
+		i, _ := p.cost(req, cands, terms)
+		return i, ByAllPushBack
+	}
 	switch p.cfg.Policy {
 	case Local:
-		chosen, d.Reason = p.local(req, cands, d.Terms)
+		return p.local(req, cands, terms)
 	case Random:
-		chosen, d.Reason = p.random(cands, d.Terms, field)
+		return p.random(cands, terms)
 	case RoundRobin:
-		chosen, d.Reason = p.roundRobin(req, cands, d.Terms)
+		return p.roundRobin(req, cands, terms)
 	case LongestPrefix:
-		chosen, d.Reason = p.longestPrefix(req, cands, d.Terms)
-	default:
-		chosen, d.Reason = p.cost(req, cands, d.Terms)
+		return p.longestPrefix(req, cands, terms)
 	}
-	p.settle(cands, chosen, field, d)
+	return p.cost(req, cands, terms)
 }
