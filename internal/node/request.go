@@ -33,6 +33,8 @@ type Leg struct {
 	Self bool
 	Role peer.Role
 	Path int
+	// Uncached is the prompt tokens that the peer is expected to compute: what it counts for from dispatch on.
+	Uncached int64
 }
 
 // Decision is the answer to a Request. It holds no reference to the node and may be reused.

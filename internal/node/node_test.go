@@ -1,0 +1,575 @@
+package node
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"shoal/internal/peer"
+	"shoal/internal/prefix"
+	"shoal/internal/replica"
+)
+
+// shoalOf is a few nodes in one process, with a clock that only the test moves.
+type shoalOf struct {
+	t     testing.TB
+	now   time.Duration
+	nodes map[peer.ID]*Node
+}
+
+const model = "m"
+
+var paged = peer.Cache{Kind: peer.Paged, Usable: peer.AfterPrefill, Tokens: 1 << 20, BlockTokens: 16}
+
+func newShoal(t testing.TB, ids ...peer.ID) *shoalOf {
+	s := &shoalOf{t: t, nodes: make(map[peer.ID]*Node)}
+	for _, id := range ids {
+		s.start(id, 1, peer.Epoch{Start: 100})
+	}
+	s.settle()
+	return s
+}
+
+// start starts a peer, anew where it is there already.
+func (s *shoalOf) start(id peer.ID, incarnation uint64, e peer.Epoch) *Node {
+	s.t.Helper()
+	n, err := New(s.now, Defaults(), id, incarnation, rand.New(rand.NewPCG(1, uint64(len(id)))))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.nodes[id] = n
+	n.EngineUp(s.now, engineOf(e))
+	for other, o := range s.nodes {
+		if other != id {
+			o.PeerUp(s.now, id, incarnation)
+			n.PeerUp(s.now, other, o.me.incarnation)
+			o.RTT(id, time.Millisecond)
+			n.RTT(other, time.Millisecond)
+		}
+	}
+	return n
+}
+
+func engineOf(e peer.Epoch) *Engine {
+	return &Engine{Info: peer.Info{Engine: "emulated", Models: []peer.Model{{Name: model, Context: 1 << 17}}, Cache: paged, Slots: 64, Epoch: e},
+		Running: 0, Waiting: 0, CachePermille: peer.Unknown}
+}
+
+// round is one round of anti-entropy that a begins.
+func (s *shoalOf) round(a, b peer.ID) {
+	x := s.nodes[a].Start(s.now)
+	for range replica.MaxRound {
+		x = s.nodes[b].Answer(s.now, a, x)
+		if x == nil {
+			return
+		}
+		a, b = b, a
+	}
+}
+
+// settle lets time pass and runs rounds until every pair has exchanged all it knows.
+func (s *shoalOf) settle() {
+	for range 2 {
+		s.now += 3 * time.Second // beyond the wait for an older document
+		for _, n := range s.nodes {
+			n.Tick(s.now)
+		}
+		for a := range s.nodes {
+			for b := range s.nodes {
+				if a < b {
+					s.round(a, b)
+				}
+			}
+		}
+	}
+}
+
+// rest is a long quiet time: nobody has done more work lately than anybody else.
+func (s *shoalOf) rest() {
+	s.now += 30 * time.Minute
+	s.settle()
+}
+
+// prompt is so many blocks, that share the first common ones with every prompt of that family.
+func prompt(family, common, own, blocks int) *Request {
+	r := &Request{Model: model, MaxTokens: peer.Unknown, Bytes: blocks*prefix.BlockBytes + 10}
+	root := prefix.Domain{Model: model}.Root()
+	var c prefix.Chain
+	c.Reset(root)
+	for i := range blocks {
+		who := family
+		if i >= common {
+			who = own
+		}
+		block := fmt.Sprintf("%08d %08d ", who, i)
+		for range prefix.BlockBytes / 18 {
+			c.WriteString(block)
+		}
+		c.WriteString("    "[:prefix.BlockBytes%18])
+	}
+	c.WriteString(fmt.Sprintf("tail %d", own))
+	c.Finish()
+	r.Chain = append([]prefix.Hash(nil), c.Blocks()...)
+	r.Tail = c.Tail()
+	if len(r.Chain) != blocks {
+		panic(fmt.Sprintf("a prompt of %d blocks has %d", blocks, len(r.Chain)))
+	}
+	return r
+}
+
+// serve lets a peer's own engine serve a request to its end, with the engine's honest count.
+func (s *shoalOf) serve(id peer.ID, r *Request) {
+	s.t.Helper()
+	n := s.nodes[id]
+	cached := n.tree.Match(r.Chain)
+	sv, d := n.Admit(s.now, r, Expect{})
+	if d != nil {
+		s.t.Fatalf("%s declined: %v", id, d.Reason)
+	}
+	n.Started(s.now, sv)
+	tokens := r.Bytes / 4
+	s.now += time.Duration(tokens-cached*64) * 100 * time.Microsecond
+	n.FirstToken(s.now, sv)
+	s.now += 100 * time.Millisecond
+	n.End(s.now, sv, Usage{Prompt: tokens, Cached: cached * 64, Completion: 10}, true)
+}
+
+func (s *shoalOf) route(id peer.ID, r *Request) *Decision {
+	s.t.Helper()
+	d := new(Decision)
+	s.nodes[id].Route(s.now, r, d)
+	if len(d.Legs) != 1 {
+		s.t.Fatalf("no leg: %v", d.Reason)
+	}
+	return d
+}
+
+func TestAPromptGoesToThePeerThatHoldsItsPrefix(t *testing.T) {
+	s := newShoal(t, "a", "b", "c")
+	s.serve("b", prompt(1, 40, 2, 42))
+	s.settle()
+	for _, origin := range []peer.ID{"a", "b", "c"} {
+		d := s.route(origin, prompt(1, 40, 3, 42))
+		if d.Legs[0].Peer != "b" || d.MatchBlocks != 40 {
+			t.Errorf("from %s: to %s with a match of %d blocks (%v)", origin, d.Legs[0].Peer, d.MatchBlocks, d.Reason)
+		}
+	}
+}
+
+// pitfalls 7, 9: every entry point knows what every peer holds, and a fresh one gets it all before anything else.
+func TestAFreshPeerKnowsAllThatTheOthersHold(t *testing.T) {
+	s := newShoal(t, "a", "b")
+	for i := range 50 {
+		s.serve("a", prompt(i, 20, 1000+i, 22))
+	}
+	s.rest()
+	s.start("c", 1, peer.Epoch{Start: 100})
+	s.settle()
+	for i := range 50 {
+		if d := s.route("c", prompt(i, 20, 2000+i, 22)); d.Legs[0].Peer != "a" || d.MatchBlocks != 20 {
+			t.Fatalf("prompt %d goes to %s with %d blocks", i, d.Legs[0].Peer, d.MatchBlocks)
+		}
+	}
+}
+
+// pitfalls 3: load counts from dispatch, long before the first answer or report.
+func TestLoadCountsFromDispatch(t *testing.T) {
+	s := newShoal(t, "a", "b", "c", "d")
+	n := s.nodes["a"]
+	sent := map[peer.ID]int{}
+	for i := range 40 { // long cold prompts without anything in common, no time and no report in between
+		r := prompt(i, 0, 10_000+i, 100)
+		d := s.route("a", r)
+		sent[d.Legs[0].Peer]++
+		if d.Legs[0].Self {
+			n.Admit(s.now, r, Expect{})
+		} else {
+			n.Dispatch(s.now, r, d.Legs[0])
+		}
+	}
+	for _, id := range []peer.ID{"a", "b", "c", "d"} {
+		if sent[id] < 5 {
+			t.Errorf("%d of 40 went to %s: %v", sent[id], id, sent)
+		}
+	}
+}
+
+// pitfalls 6: a burst of one new prefix does not scatter before the first report of it.
+func TestABurstOfOneNewPrefixStaysTogether(t *testing.T) {
+	s := newShoal(t, "a", "b", "c", "d")
+	n := s.nodes["a"]
+	sent := map[peer.ID]int{}
+	for i := range 8 {
+		r := prompt(7, 200, 10_000+i, 201)
+		d := s.route("a", r)
+		sent[d.Legs[0].Peer]++
+		if d.Legs[0].Self {
+			n.Admit(s.now, r, Expect{})
+		} else {
+			n.Dispatch(s.now, r, d.Legs[0])
+		}
+	}
+	most := 0
+	for _, c := range sent {
+		most = max(most, c)
+	}
+	if most < 7 {
+		t.Fatalf("a burst of 8 scattered: %v", sent)
+	}
+}
+
+func TestTheOverlayEndsWithTheReportThatCoversIt(t *testing.T) {
+	s := newShoal(t, "a", "b")
+	a, b := s.nodes["a"], s.nodes["b"]
+	r := prompt(1, 0, 1, 50)
+	ticket := a.Dispatch(s.now, r, Leg{Peer: "b", Uncached: 3200})
+	o := &a.members["b"].overlay
+	if o.open != 1 || o.tokens != 3200 {
+		t.Fatalf("not counted at dispatch: %+v", o)
+	}
+	s.round("a", "b") // a report from before the acceptance does not cover it
+	sv, d := b.Admit(s.now, r, Expect{Hopped: true, ServeCost: time.Hour})
+	if d != nil {
+		t.Fatal(d.Reason)
+	}
+	a.Accepted(ticket, b.Stamp())
+	if o.open != 1 {
+		t.Fatal("the overlay ended before any report")
+	}
+	s.now += 100 * time.Millisecond
+	s.round("a", "b")
+	if o.open != 0 || len(o.entries) != 0 {
+		t.Fatalf("the covering report has come and the overlay is still there: %+v", o)
+	}
+	if l := a.members["b"].load; l.InFlight != 1 || l.QueuedTokens == 0 {
+		t.Fatalf("the report does not say what it covers: %+v", l)
+	}
+	b.End(s.now, sv, Usage{peer.Unknown, peer.Unknown, peer.Unknown}, true)
+	a.Settle(s.now, ticket, Outcome{Kind: Ended})
+	if a.Dispatched() != 0 || b.InFlight() != 0 {
+		t.Fatal("a count has not returned to zero")
+	}
+}
+
+func TestTheOverlayLastsAtMostItsTime(t *testing.T) {
+	s := newShoal(t, "a", "b")
+	a := s.nodes["a"]
+	a.Dispatch(s.now, prompt(1, 0, 1, 50), Leg{Peer: "b", Uncached: 100})
+	s.now += a.cfg.OverlayMax + 1
+	a.Tick(s.now)
+	if o := a.members["b"].overlay; o.open != 0 || o.tokens != 0 {
+		t.Fatalf("still there: %+v", o)
+	}
+}
+
+func TestTheOverlayOfOnePeerIsBounded(t *testing.T) {
+	s := newShoal(t, "a", "b")
+	a := s.nodes["a"]
+	for i := range a.cfg.MaxOverlay + 10 {
+		a.Dispatch(s.now, prompt(i, 0, i, 2), Leg{Peer: "b", Uncached: 1})
+	}
+	o := a.members["b"].overlay
+	if len(o.entries) != a.cfg.MaxOverlay || o.tokens != int64(a.cfg.MaxOverlay) || a.count.OverlayFull != 10 {
+		t.Fatalf("%d entries, %d tokens, %d pushed out", len(o.entries), o.tokens, a.count.OverlayFull)
+	}
+}
+
+func TestAPeerDeclinesWhatIsWorseThanExpected(t *testing.T) {
+	s := newShoal(t, "a", "b")
+	b := s.nodes["b"]
+	r := prompt(1, 0, 1, 100)
+	cost := b.serveCost(r, 0)
+	if cost <= 0 {
+		t.Fatalf("a cold prompt costs %v", cost)
+	}
+	if _, d := b.Admit(s.now, r, Expect{Hopped: true, ServeCost: cost / 2, Margin: cost / 4}); d == nil || d.Reason != WorseThanExpected || d.Match != 0 {
+		t.Fatalf("the truth is twice as bad and it was not declined: %+v", d)
+	}
+	if _, d := b.Admit(s.now, r, Expect{Hopped: true, ServeCost: cost / 2, Margin: cost}); d != nil {
+		t.Fatalf("declined within the margin: %v", d.Reason)
+	}
+	if _, d := b.Admit(s.now, r, Expect{}); d != nil {
+		t.Fatalf("an own client's request is declined: %v", d.Reason)
+	}
+}
+
+func TestADeclineIsRoutedAgainWithTheFreshLoad(t *testing.T) {
+	s := newShoal(t, "a", "b", "c")
+	s.serve("b", prompt(1, 40, 2, 42))
+	s.settle()
+	a := s.nodes["a"]
+	r := prompt(1, 40, 3, 42)
+	d := s.route("a", r)
+	if d.Legs[0].Peer != "b" {
+		t.Fatal("not to b")
+	}
+	ticket := a.Dispatch(s.now, r, d.Legs[0])
+	busy := *a.members["b"].load
+	busy.QueuedTokens, busy.InFlight = 1_000_000, 100
+	stamp := a.members["b"].loadStamp
+	stamp.Version++
+	a.Settle(s.now, ticket, Outcome{Kind: Declined, Load: &busy, Stamp: stamp})
+	r.Tried = append(r.Tried, "b")
+	if d := s.route("a", r); d.Legs[0].Peer == "b" {
+		t.Fatal("sent to the peer that has just declined")
+	}
+	r.Tried = nil
+	if d := s.route("a", prompt(1, 40, 4, 42)); d.Legs[0].Peer == "b" {
+		t.Fatalf("the fresh load was not noted: the next one goes there (cost %v)", d.Cost)
+	}
+}
+
+func TestAPeerThatFailedIsLeftOutForAWhile(t *testing.T) {
+	s := newShoal(t, "a", "b")
+	s.serve("b", prompt(1, 40, 2, 42))
+	s.settle()
+	a := s.nodes["a"]
+	r := prompt(1, 40, 3, 42)
+	d := s.route("a", r)
+	a.Settle(s.now, a.Dispatch(s.now, r, d.Legs[0]), Outcome{Kind: Failed})
+	if d := s.route("a", r); d.Legs[0].Peer == "b" {
+		t.Fatal("the next request goes to the peer that has just failed")
+	}
+	s.now += a.cfg.FailurePause
+	if d := s.route("a", r); d.Legs[0].Peer != "b" {
+		t.Fatal("still left out after the pause")
+	}
+}
+
+func TestADeadPeerIsNotRoutedToAndItsDocumentIsKept(t *testing.T) {
+	s := newShoal(t, "a", "b")
+	s.serve("b", prompt(1, 40, 2, 42))
+	s.settle()
+	a := s.nodes["a"]
+	a.PeerDown(s.now, "b")
+	if d := s.route("a", prompt(1, 40, 3, 42)); d.Legs[0].Peer != "a" {
+		t.Fatal("routed to a dead peer")
+	}
+	s.now += 9 * time.Minute
+	a.Tick(s.now)
+	if a.Match(prompt(1, 40, 3, 42).Chain)["b"] != 40 {
+		t.Fatal("the document is gone before its time")
+	}
+	s.now += 2 * time.Minute
+	a.Tick(s.now)
+	if a.Match(prompt(1, 40, 3, 42).Chain)["b"] != 0 || a.members["b"] != nil {
+		t.Fatal("the document is kept for ever")
+	}
+}
+
+// pitfalls 16: the agent restarts beside a warm engine.
+func TestARestartedAgentTakesItsBlocksOverFromItsPeers(t *testing.T) {
+	s := newShoal(t, "a", "b", "c")
+	for i := range 30 {
+		s.serve("b", prompt(i, 20, 1000+i, 22))
+	}
+	s.settle()
+	before := s.nodes["b"].index.Len(s.nodes["b"].me.slot)
+	for _, id := range []peer.ID{"a", "c"} {
+		s.nodes[id].PeerDown(s.now, "b")
+	}
+	b := s.start("b", 2, peer.Epoch{Start: 100})
+	s.round("b", "a")
+	s.round("b", "c")
+	if got := b.tree.Len(); got != before || b.count.Adopted != int64(before) {
+		t.Fatalf("%d blocks after two rounds, %d before", got, before)
+	}
+	s.settle()
+	if d := s.route("a", prompt(3, 20, 5000, 22)); d.Legs[0].Peer != "b" || d.MatchBlocks != 20 {
+		t.Fatalf("to %s with %d blocks", d.Legs[0].Peer, d.MatchBlocks)
+	}
+}
+
+// pitfalls 11: with the engine restarted too, nothing stale is kept, by either way.
+func TestARestartedEngineLeavesNothingStale(t *testing.T) {
+	s := newShoal(t, "a", "b")
+	s.serve("b", prompt(1, 20, 2, 22))
+	s.settle()
+	_, blocks, ok := s.nodes["b"].State()
+	if !ok || len(blocks) != 22 {
+		t.Fatalf("state: %d blocks", len(blocks))
+	}
+	b := s.start("b", 2, peer.Epoch{Start: 101}) // agent and engine
+	s.settle()
+	if b.tree.Len() != 0 || b.count.AdoptRefused != 1 {
+		t.Fatalf("%d stale blocks were taken over from the peers", b.tree.Len())
+	}
+	b = s.start("b", 3, peer.Epoch{Start: 102})
+	b.Restore(peer.Epoch{Start: 100}, blocks)
+	b.EngineUp(s.now, engineOf(peer.Epoch{Start: 102}))
+	if b.tree.Len() != 0 {
+		t.Fatalf("%d stale blocks were taken over from the state file", b.tree.Len())
+	}
+	s.serve("b", prompt(1, 20, 2, 22))
+	b.EngineUp(s.now, engineOf(peer.Epoch{Start: 103})) // engine alone
+	s.settle()
+	if b.tree.Len() != 0 || s.nodes["a"].Match(prompt(1, 20, 2, 22).Chain)["b"] != 0 {
+		t.Fatal("blocks of the engine's former life are still believed")
+	}
+}
+
+func TestARestartedAgentTakesItsBlocksOverFromItsStateFile(t *testing.T) {
+	s := newShoal(t, "b")
+	s.serve("b", prompt(1, 20, 2, 22))
+	e, blocks, _ := s.nodes["b"].State()
+	n, err := New(s.now, Defaults(), "b", 2, rand.New(rand.NewPCG(1, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Restore(e, blocks)
+	n.EngineUp(s.now, engineOf(e))
+	if n.tree.Match(prompt(1, 20, 2, 22).Chain) != 22 {
+		t.Fatal("not taken over")
+	}
+}
+
+func TestEnginesThatTellNoEpochAreNotBelievedAfterTheyWereDown(t *testing.T) {
+	s := newShoal(t)
+	n := s.start("a", 1, peer.Epoch{})
+	s.serve("a", prompt(1, 20, 2, 22))
+	n.EngineUp(s.now, engineOf(peer.Epoch{}))
+	if n.tree.Len() != 22 {
+		t.Fatal("forgotten while the engine was up all the time")
+	}
+	n.EngineDown(s.now)
+	n.EngineUp(s.now, engineOf(peer.Epoch{}))
+	if n.tree.Len() != 0 {
+		t.Fatal("believed although nothing says that it is still the same engine")
+	}
+}
+
+func TestPushBackGoesOutAtOnce(t *testing.T) {
+	s := newShoal(t, "a", "b")
+	s.serve("b", prompt(1, 40, 2, 42))
+	s.settle()
+	b := s.nodes["b"]
+	var servings []Serving
+	for i := 0; ; i++ {
+		if i > 10_000 {
+			t.Fatal("no push-back after 10,000 long prompts")
+		}
+		sv, d := b.Admit(s.now, prompt(i, 0, 20_000+i, 400), Expect{})
+		if d != nil {
+			t.Fatal(d.Reason)
+		}
+		servings = append(servings, sv)
+		if stamp, load, ok := b.TakePushBack(s.now); ok {
+			s.nodes["a"].HeardLoad(s.now, "b", stamp, load)
+			break
+		}
+	}
+	if d := s.route("a", prompt(1, 40, 3, 42)); d.Legs[0].Peer != "a" {
+		t.Fatal("routed to a peer that pushes back")
+	}
+	if _, d := b.Admit(s.now, prompt(1, 40, 3, 42), Expect{Hopped: true, ServeCost: time.Hour}); d == nil || d.Reason != QueueFull {
+		t.Fatalf("a hop is taken while pushing back: %+v", d)
+	}
+	for _, sv := range servings {
+		b.End(s.now, sv, Usage{peer.Unknown, peer.Unknown, peer.Unknown}, false)
+	}
+	stamp, load, ok := b.TakePushBack(s.now)
+	if !ok || load.PushBack || b.InFlight() != 0 || b.queued != 0 {
+		t.Fatalf("push-back did not end with the queue: %v, queued %d", load, b.queued)
+	}
+	s.nodes["a"].HeardLoad(s.now, "b", stamp, load)
+	if d := s.route("a", prompt(1, 40, 3, 42)); d.Legs[0].Peer != "b" {
+		t.Fatal("not routed to again")
+	}
+}
+
+// pitfalls 18: whatever becomes of a request, its counts return to zero, and a second end changes nothing.
+func TestCountsReturnToZeroHoweverRequestsEnd(t *testing.T) {
+	s := newShoal(t, "a")
+	n := s.nodes["a"]
+	rng := rand.New(rand.NewPCG(3, 3))
+	open := map[Serving]bool{}
+	for i := range 3000 {
+		sv, d := n.Admit(s.now, prompt(i%7, 5, i, 5+i%9), Expect{})
+		if d != nil {
+			t.Fatal(d.Reason)
+		}
+		open[sv] = true
+		s.now += time.Duration(rng.IntN(1000)) * time.Microsecond
+		for sv := range open {
+			switch rng.IntN(6) {
+			case 0:
+				n.Started(s.now, sv)
+			case 1:
+				n.FirstToken(s.now, sv)
+			case 2:
+				n.End(s.now, sv, Usage{Prompt: 100, Cached: rng.IntN(100), Completion: 5}, true)
+				delete(open, sv)
+			case 3:
+				n.End(s.now, sv, Usage{peer.Unknown, peer.Unknown, peer.Unknown}, false)
+				n.End(s.now, sv, Usage{peer.Unknown, peer.Unknown, peer.Unknown}, false)
+				delete(open, sv)
+			}
+			if len(open) < 50 {
+				break
+			}
+		}
+	}
+	for sv := range open {
+		n.End(s.now, sv, Usage{peer.Unknown, peer.Unknown, peer.Unknown}, false)
+	}
+	if n.InFlight() != 0 || n.queued != 0 || n.prefilling != 0 {
+		t.Fatalf("in flight %d, queued %d, prefilling %d", n.InFlight(), n.queued, n.prefilling)
+	}
+}
+
+func TestADrainingPeerAdmitsNothing(t *testing.T) {
+	s := newShoal(t, "a", "b")
+	s.serve("b", prompt(1, 40, 2, 42))
+	s.settle()
+	s.nodes["b"].Drain(s.now)
+	if stamp, load, ok := s.nodes["b"].TakePushBack(s.now); !ok || !load.Draining {
+		t.Fatal("draining is not told at once")
+	} else {
+		s.nodes["a"].HeardLoad(s.now, "b", stamp, load)
+	}
+	if _, d := s.nodes["b"].Admit(s.now, prompt(1, 40, 2, 42), Expect{Hopped: true}); d == nil || d.Reason != Draining {
+		t.Fatalf("admitted: %+v", d)
+	}
+	if d := s.route("a", prompt(1, 40, 3, 42)); d.Legs[0].Peer != "a" {
+		t.Fatal("routed to a draining peer")
+	}
+}
+
+func TestAnExplanationHasEveryCandidate(t *testing.T) {
+	s := newShoal(t, "a", "b", "c")
+	s.serve("b", prompt(1, 40, 2, 42))
+	s.settle()
+	r := prompt(1, 40, 3, 42)
+	r.Explain = true
+	d := s.route("a", r)
+	if d.Explanation == nil || len(d.Explanation.Candidates) != 3 {
+		t.Fatalf("explanation: %+v", d.Explanation)
+	}
+	chosen := 0
+	for _, c := range d.Explanation.Candidates {
+		if c.Chosen {
+			chosen++
+			if c.Peer != "b" || c.Blocks != 40 {
+				t.Errorf("chosen: %+v", c)
+			}
+		}
+		if sum := c.NetworkUS + c.QueueUS + c.PrefillUS + c.EvictionUS + c.BalanceUS; sum > c.TotalUS+5 || sum < c.TotalUS-5 {
+			t.Errorf("the terms of %s add up to %d, and the total is %d", c.Peer, sum, c.TotalUS)
+		}
+	}
+	if chosen != 1 {
+		t.Errorf("%d chosen", chosen)
+	}
+}
+
+func TestNobodyServesTheModel(t *testing.T) {
+	s := newShoal(t, "a", "b")
+	r := prompt(1, 40, 3, 42)
+	r.Model = "other"
+	var d Decision
+	s.nodes["a"].Route(s.now, r, &d)
+	if len(d.Legs) != 0 || d.Reason.String() != "no-candidate" {
+		t.Fatalf("%v %v", d.Legs, d.Reason)
+	}
+}
