@@ -38,6 +38,9 @@ type Config struct {
 	AgentArgs []string
 	// Drain bounds how long agents may take to end their requests in flight. Longer: fewer cut streams on Ctrl-C.
 	Drain time.Duration
+	// OnReady, where set, is told the agents' API addresses once all is ready, from Run's goroutine; for programs that
+	// drive what was started.
+	OnReady func(urls []string)
 	// Ready bounds the wait until all is ready; 0: for ever. Longer where one's own engines load large models.
 	Ready time.Duration
 }

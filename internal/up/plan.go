@@ -66,6 +66,15 @@ func newPlan(cfg Config) (*plan, error) {
 	return nil, fmt.Errorf("up: no base port between %d and %d has all its ports free; name one with --port", autoFirst, autoLast)
 }
 
+// urls are the addresses of the agents' APIs.
+func (p *plan) urls() []string {
+	urls := make([]string, len(p.peers))
+	for i := range p.peers {
+		urls[i] = "http://" + p.peers[i].listen
+	}
+	return urls
+}
+
 // lay names the peers and their ports.
 func (p *plan) lay(base, agents int) {
 	p.base, p.peers = base, nil

@@ -148,6 +148,9 @@ func (u *Up) attend(ctx context.Context, engines, agents *group) error {
 			agents.settled.Store(true)
 			u.note.Progress("")
 			u.out.Printf("%s", u.plan.banner(r.statuses))
+			if u.cfg.OnReady != nil {
+				u.cfg.OnReady(u.plan.urls())
+			}
 		case c := <-engines.gaveUp:
 			if starting {
 				return fmt.Errorf("up: engine %s does not start: %w", c.spec.name, c.err)
