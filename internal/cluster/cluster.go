@@ -226,6 +226,14 @@ func (c *Cluster) Leave(timeout time.Duration) error {
 		return ErrClosed
 	}
 	c.say(sayBye, nil)
+	// memberlist takes what came last first: a moment between the farewell and its own word keeps them in order.
+	t := time.NewTimer(min(c.t.gossip, timeout/2))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-c.ctx.Done():
+		return ErrClosed
+	}
 	err := c.ml.Leave(timeout)
 	if err != nil {
 		err = fmt.Errorf("cluster: leave: %w", err)

@@ -29,11 +29,11 @@ type agent struct {
 	serve    func(*HopStream)                             // nil: echo
 	exchange func(peer.ID, *wire.Exchange) *wire.Exchange // nil: nothing
 	summary  func() *wire.Exchange                        // nil: an empty Begin
-	ups      chan Member
-	downs    chan down
-	rtts     chan peer.ID
-	grams    chan gram
-	refusals chan refused
+	ups      *mail[Member]
+	downs    *mail[down]
+	rtts     *mail[peer.ID]
+	grams    *mail[gram]
+	refusals *mail[refused]
 	rounds   atomic.Int64 // messages of rounds that came in
 	dialed   atomic.Bool
 }
@@ -53,11 +53,11 @@ type refused struct {
 	err  error
 }
 
-func (a *agent) PeerUp(m Member)                 { push(a.ups, m) }
-func (a *agent) PeerDown(id peer.ID, left bool)  { push(a.downs, down{id, left}) }
-func (a *agent) RTT(id peer.ID, d time.Duration) { push(a.rtts, id) }
-func (a *agent) Datagram(from peer.ID, b []byte) { push(a.grams, gram{from, string(b)}) }
-func (a *agent) Refused(addr string, err error)  { push(a.refusals, refused{addr, err}) }
+func (a *agent) PeerUp(m Member)                 { a.ups.push(m) }
+func (a *agent) PeerDown(id peer.ID, left bool)  { a.downs.push(down{id, left}) }
+func (a *agent) RTT(id peer.ID, d time.Duration) { a.rtts.push(id) }
+func (a *agent) Datagram(from peer.ID, b []byte) { a.grams.push(gram{from, string(b)}) }
+func (a *agent) Refused(addr string, err error)  { a.refusals.push(refused{addr, err}) }
 
 func (a *agent) Summary() *wire.Exchange {
 	if a.summary != nil {
@@ -90,24 +90,52 @@ func echo(s *HopStream) {
 	s.End(&wire.End{})
 }
 
-// push never blocks: what nobody waits for is dropped.
-func push[T any](ch chan T, v T) {
+// mail is what an agent was told, until a test takes it out, in any order.
+type mail[T any] struct {
+	mu    sync.Mutex
+	items []T
+	wake  chan struct{}
+}
+
+func newMail[T any]() *mail[T] { return &mail[T]{wake: make(chan struct{}, 1)} }
+
+// push never blocks, and forgets the oldest beyond a bound.
+func (m *mail[T]) push(v T) {
+	m.mu.Lock()
+	if len(m.items) == 4096 {
+		m.items = m.items[1:]
+	}
+	m.items = append(m.items, v)
+	m.mu.Unlock()
 	select {
-	case ch <- v:
+	case m.wake <- struct{}{}:
 	default:
 	}
 }
 
-// until waits for a value that fits.
-func until[T any](t testing.TB, what string, ch <-chan T, fits func(T) bool) T {
+// take gives the first value that fits, and whether there is one.
+func (m *mail[T]) take(fits func(T) bool) (v T, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, v := range m.items {
+		if fits(v) {
+			m.items = append(m.items[:i:i], m.items[i+1:]...)
+			return v, true
+		}
+	}
+	return v, false
+}
+
+// until waits for a value that fits, and takes it out.
+func until[T any](t testing.TB, what string, m *mail[T], fits func(T) bool) T {
 	t.Helper()
 	deadline := time.After(wait)
 	for {
+		if v, ok := m.take(fits); ok {
+			return v
+		}
 		select {
-		case v := <-ch:
-			if fits(v) {
-				return v
-			}
+		case <-m.wake:
 		case <-deadline:
 			t.Fatalf("no %s within %v", what, wait)
 		}
@@ -177,8 +205,8 @@ func joining(others ...*agent) option {
 func newAgent(t testing.TB) *agent {
 	cfg := Defaults()
 	cfg.Preset = Local
-	return &agent{t: t, cfg: cfg, log: &logLines{}, ups: make(chan Member, 256), downs: make(chan down, 256),
-		rtts: make(chan peer.ID, 256), grams: make(chan gram, 256), refusals: make(chan refused, 256)}
+	return &agent{t: t, cfg: cfg, log: &logLines{}, ups: newMail[Member](), downs: newMail[down](),
+		rtts: newMail[peer.ID](), grams: newMail[gram](), refusals: newMail[refused]()}
 }
 
 // begin starts an agent on loopback; it is closed with the test.

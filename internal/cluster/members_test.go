@@ -69,10 +69,8 @@ func TestReturningAgentIsAcceptedAtOnce(t *testing.T) {
 			if m := b.up(t, "a"); m != a2.c.Self() {
 				t.Fatalf("b has %+v, not %+v", m, a2.c.Self())
 			}
-			select {
-			case d := <-b.downs:
+			if d, ok := b.downs.take(func(down) bool { return true }); ok {
 				t.Fatalf("went down in between: %v", d)
-			default:
 			}
 			a2.up(t, "b")
 			for _, c := range []struct {
@@ -99,7 +97,7 @@ func TestSecondAgentOfAnIDIsRefused(t *testing.T) {
 			keyed := with(func(c *Config) { c.Keys = keys })
 			a, b := pair(t, keyed, incarnation(5))
 			twin := begin(t, "a", keyed, incarnation(6), joining(b))
-			err := until(t, "failure", twin.c.Failed(), func(error) bool { return true })
+			err := <-twin.c.Failed()
 			for _, addr := range []string{a.c.GossipAddr(), a.c.Self().PeerAddr, twin.c.GossipAddr(), twin.c.Self().PeerAddr} {
 				if !strings.Contains(err.Error(), addr) {
 					t.Errorf("%s is not in: %v", addr, err)
