@@ -142,6 +142,18 @@ func until[T any](t testing.TB, what string, m *mail[T], fits func(T) bool) T {
 	}
 }
 
+// within waits for a value on a channel.
+func within[T any](t testing.TB, what string, ch <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(wait):
+		t.Fatalf("no %s within %v", what, wait)
+		panic("unreachable")
+	}
+}
+
 // eventually waits for something that no channel tells.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()

@@ -97,7 +97,7 @@ func TestSecondAgentOfAnIDIsRefused(t *testing.T) {
 			keyed := with(func(c *Config) { c.Keys = keys })
 			a, b := pair(t, keyed, incarnation(5))
 			twin := begin(t, "a", keyed, incarnation(6), joining(b))
-			err := <-twin.c.Failed()
+			err := within(t, "failure", twin.c.Failed())
 			for _, addr := range []string{a.c.GossipAddr(), a.c.Self().PeerAddr, twin.c.GossipAddr(), twin.c.Self().PeerAddr} {
 				if !strings.Contains(err.Error(), addr) {
 					t.Errorf("%s is not in: %v", addr, err)
