@@ -11,8 +11,8 @@ import (
 	"shoal/internal/replica"
 )
 
-// The messages of a hop are on every forwarded request's way, so they are plain fields: a Forward of 40 blocks and twelve
-// header fields takes a third of a microsecond each way.
+// The messages of a hop are on every forwarded request's way, so they are plain fields: with 40 blocks and twelve header
+// fields all of them together, both ways, take 1.5 us and 5 allocations; as a CBOR map the Forward alone takes 3.2 us and 33.
 
 // Pair is one header field, repeated fields several times.
 type Pair struct{ Name, Value string }
@@ -124,13 +124,13 @@ func DecodeForward(b []byte, m *Forward) error {
 	}
 	c.cutText()
 	m.ID = c.str("ID", MaxID)
-	m.Method = c.str("method", MaxMethod)
-	m.Path = c.str("path", MaxPath)
-	m.Query = c.str("query", MaxQuery)
+	m.Method = c.token("method", MaxMethod)
+	m.Path = c.plain("path", MaxPath)
+	m.Query = c.plain("query", MaxQuery)
 	m.Model = c.str("model", MaxModel)
 	m.Header = c.pairs()
-	if c.err == nil && (!isToken(m.Method) || len(m.Path) == 0 || m.Path[0] != '/' || !isText(m.Path) || !isText(m.Query)) {
-		c.limit("method, path or query", fmt.Sprintf("%.16q %.64q %.64q", m.Method, m.Path, m.Query))
+	if c.err == nil && (len(m.Path) == 0 || m.Path[0] != '/') {
+		c.limit("path", fmt.Sprintf("%.64q", m.Path))
 	}
 	return c.end("forward")
 }
@@ -174,46 +174,15 @@ func (c *cursor) pairs() []Pair {
 	h := make([]Pair, n)
 	left := MaxHeader
 	for i := range h {
-		h[i].Name = c.str("header name", left)
+		h[i].Name = c.token("header name", left)
 		left -= len(h[i].Name)
-		h[i].Value = c.str("header value", left)
+		h[i].Value = c.plain("header value", left)
 		left -= len(h[i].Value)
-		if c.err == nil && (!isToken(h[i].Name) || !isText(h[i].Value)) {
-			c.limit("header field", fmt.Sprintf("%.64q: %.64q", h[i].Name, h[i].Value))
-		}
 	}
 	if c.err != nil {
 		return nil
 	}
 	return h
-}
-
-// isToken reports whether s may be a method or the name of a header field (RFC 9110, 5.6.2).
-func isToken(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if !tokenByte[s[i]] {
-			return false
-		}
-	}
-	return s != ""
-}
-
-// tokenByte is fixed: the characters of an HTTP token.
-var tokenByte = func() (t [256]bool) {
-	for _, c := range []byte("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") {
-		t[c] = true
-	}
-	return t
-}()
-
-// isText reports whether s has no control character but tab.
-func isText(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
-			return false
-		}
-	}
-	return true
 }
 
 func appendStamp(dst []byte, s replica.Stamp) []byte {
