@@ -61,6 +61,7 @@ func (g *Gateway) Server(h http.Handler) *http.Server {
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n := g.metrics.inFlight.Add(1)
 	defer g.metrics.inFlight.Add(-1)
+	g.hurry(w, r)
 	api, word := classify(r.URL.Path)
 	status, reason := http.StatusInternalServerError, ""
 	defer func() { g.metrics.ended(word, status, reason) }()

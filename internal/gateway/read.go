@@ -16,8 +16,16 @@ const (
 	keepBody  = 1 << 20 // larger bodies' memory is not kept for the next request
 )
 
-// readBody appends the whole body to buf, within the configured size and time. It is read to its end before anything is
-// answered: the server then sees at once when the client goes away, and has no body left to close behind the answer.
+// hurry bounds the time in which a request's body must come. It stands until the whole body is there: where a request is
+// refused before, the server itself reads some of the body behind the answer, and would wait for ever.
+func (g *Gateway) hurry(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.cfg.BodyTime)) // not supported: a test's writer
+	}
+}
+
+// readBody appends the whole body to buf, within the configured size. It is read to its end before anything is answered:
+// the server then sees at once when the client goes away, and has no body left to close behind the answer.
 func (g *Gateway) readBody(buf []byte, w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
 	limit := int64(g.cfg.MaxBody)
 	if r.ContentLength > limit {
@@ -25,11 +33,6 @@ func (g *Gateway) readBody(buf []byte, w http.ResponseWriter, r *http.Request) (
 	}
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return buf, nil
-	}
-	ctl := http.NewResponseController(w)
-	if ctl.SetReadDeadline(time.Now().Add(g.cfg.BodyTime)) == nil {
-		// Left standing it would end the watch for the client's going away, and with it the request.
-		defer ctl.SetReadDeadline(time.Time{})
 	}
 	if want := min(int(r.ContentLength), growRead); want > cap(buf) { // -1: not told
 		buf = make([]byte, 0, want)
@@ -44,6 +47,8 @@ func (g *Gateway) readBody(buf []byte, w http.ResponseWriter, r *http.Request) (
 			return buf, g.tooLarge()
 		}
 		if errors.Is(err, io.EOF) {
+			// Left standing, the deadline would end the watch for the client's going away, and with it the request.
+			http.NewResponseController(w).SetReadDeadline(time.Time{})
 			return buf, nil
 		}
 		if err != nil {
