@@ -21,17 +21,21 @@ func (a *Agent) now() time.Duration { return time.Since(a.start) }
 
 // locked runs f with the node, then lets out what has become urgent: push-back, and a changed directory of models.
 func (a *Agent) locked(f func(n *node.Node, now time.Duration)) {
-	a.mu.Lock()
-	now := a.now()
-	f(a.node, now)
-	stamp, load, urgent := a.node.TakePushBack(now)
-	if a.directory.Load().generation != a.node.Generation() {
-		a.directory.Store(newDirectory(a.node))
-	}
-	a.mu.Unlock()
+	stamp, load, urgent := a.underLock(f)
 	if urgent {
 		a.broadcast(stamp, load)
 	}
+}
+
+func (a *Agent) underLock(f func(n *node.Node, now time.Duration)) (replica.Stamp, *peer.Load, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.now()
+	f(a.node, now)
+	if a.directory.Load().generation != a.node.Generation() {
+		a.directory.Store(newDirectory(a.node))
+	}
+	return a.node.TakePushBack(now)
 }
 
 func (a *Agent) broadcast(stamp replica.Stamp, load *peer.Load) {
@@ -53,10 +57,10 @@ func (a *Agent) Models() []gateway.ModelEntry { return a.directory.Load().models
 
 func (a *Agent) Route(r *node.Request, d *node.Decision) {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	now := a.now()
 	a.node.Route(now, r, d)
 	a.decisions.add(now, r, d)
-	a.mu.Unlock()
 }
 
 func (a *Agent) Dispatch(r *node.Request, leg node.Leg) (t node.Ticket) {

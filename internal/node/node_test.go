@@ -320,6 +320,25 @@ func TestADeclineIsRoutedAgainWithTheFreshLoad(t *testing.T) {
 	}
 }
 
+// A decline's fresh load may cover other requests than the declined one: seen first as an index out of range.
+func TestADeclineThatCoversOtherRequests(t *testing.T) {
+	s := newShoal(t, "a", "b")
+	a := s.nodes["a"]
+	stamp := a.members["b"].loadStamp
+	var tickets []Ticket
+	for i := range 5 {
+		tickets = append(tickets, a.Dispatch(s.now, prompt(i, 0, i, 2), Leg{Peer: "b", Uncached: 1}))
+		if i < 4 {
+			a.Accepted(tickets[i], replica.Stamp{Incarnation: stamp.Incarnation, Version: stamp.Version + uint64(i) + 1})
+		}
+	}
+	load := *a.members["b"].load
+	a.Settle(s.now, tickets[4], Outcome{Kind: Declined, Load: &load, Stamp: replica.Stamp{Incarnation: stamp.Incarnation, Version: stamp.Version + 2}})
+	if o := a.members["b"].overlay; len(o.entries) != 2 || o.tokens != 2 || o.open != 2 {
+		t.Fatalf("%d entries, %d tokens, %d open; two are not covered", len(o.entries), o.tokens, o.open)
+	}
+}
+
 func TestAPeerThatFailedIsLeftOutForAWhile(t *testing.T) {
 	s := newShoal(t, "a", "b")
 	s.serve("b", prompt(1, 40, 2, 42))

@@ -152,7 +152,6 @@ func (n *Node) Settle(now time.Duration, t Ticket, o Outcome) {
 	if m == nil {
 		return
 	}
-	i := m.overlay.find(t)
 	switch o.Kind {
 	case Declined:
 		m.declined++
@@ -163,7 +162,7 @@ func (n *Node) Settle(now time.Duration, t Ticket, o Outcome) {
 		m.failed++
 		m.coldUntil = now + n.cfg.FailurePause
 	}
-	switch {
+	switch i := m.overlay.find(t); { // after heardLoad, which drops what the fresh load covers
 	case i < 0:
 	case o.Kind != Ended || m.overlay.entries[i].covers == (replica.Stamp{}):
 		m.overlay.drop(i)
