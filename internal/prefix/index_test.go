@@ -1,0 +1,568 @@
+package prefix
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// naiveIndex is the oracle: a set of blocks for each slot.
+type naiveIndex struct {
+	held  map[Slot]map[Hash]bool
+	depth map[Hash]uint16 // what the first holder said
+}
+
+func newNaiveIndex() *naiveIndex {
+	return &naiveIndex{map[Slot]map[Hash]bool{}, map[Hash]uint16{}}
+}
+
+func (x *naiveIndex) holders(h Hash) int {
+	n := 0
+	for _, set := range x.held {
+		if set[h] {
+			n++
+		}
+	}
+	return n
+}
+
+func (x *naiveIndex) add(s Slot, e Element) bool {
+	if x.held[s][e.Hash] {
+		return false
+	}
+	if x.holders(e.Hash) == 0 {
+		x.depth[e.Hash] = e.Depth
+	}
+	if x.held[s] == nil {
+		x.held[s] = map[Hash]bool{}
+	}
+	x.held[s][e.Hash] = true
+	return true
+}
+
+func (x *naiveIndex) remove(s Slot, h Hash) bool {
+	was := x.held[s][h]
+	delete(x.held[s], h)
+	return was
+}
+
+func (x *naiveIndex) match(s Slot, chain []Hash) int {
+	for i, h := range chain {
+		if !x.held[s][h] {
+			return i
+		}
+	}
+	return len(chain)
+}
+
+// Few blocks, or many that crowd a few; few slots, or slots far apart: lists, bitmaps, and the changes between them.
+func TestIndexAgreesWithNaiveSets(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		slots := make([]Slot, rapid.SampledFrom([]int{1, 2, 5, 40, 130}).Draw(t, "slots"))
+		spread := rapid.SampledFrom([]int{1, 3, 500}).Draw(t, "spread")
+		for i := range slots {
+			slots[i] = Slot(i * spread)
+		}
+		chains := make([][]Hash, rapid.IntRange(1, 4).Draw(t, "chains"))
+		for i := range chains {
+			chains[i] = testChain(uint64(i*1000), rapid.IntRange(1, 60).Draw(t, "length"))
+			if rapid.Bool().Draw(t, "zero") {
+				chains[i][r.IntN(len(chains[i]))] = 0 // a hash like any other
+			}
+		}
+		x, naive := NewIndex(r.Uint64()), newNaiveIndex()
+		var m Matches
+		for range rapid.IntRange(1, 400).Draw(t, "operations") {
+			s, c := slots[r.IntN(len(slots))], chains[r.IntN(len(chains))]
+			i := r.IntN(len(c))
+			switch r.IntN(16) {
+			case 0, 1, 2, 3, 4: // the beginning of a chain
+				for d, h := range c[:i+1] {
+					if got, want := x.Add(s, Element{h, uint16(d)}), naive.add(s, Element{h, uint16(d)}); got != want {
+						t.Fatalf("Add(%d, %x) = %v, want %v", s, h, got, want)
+					}
+				}
+			case 5: // a beginning, by every slot
+				for _, s := range slots {
+					for d, h := range c[:i+1] {
+						x.Add(s, Element{h, uint16(d)})
+						naive.add(s, Element{h, uint16(d)})
+					}
+				}
+			case 6, 7: // one block, its ancestors held or not
+				if got, want := x.Add(s, Element{c[i], uint16(i + 7)}), naive.add(s, Element{c[i], uint16(i + 7)}); got != want {
+					t.Fatalf("Add(%d, %x) = %v, want %v", s, c[i], got, want)
+				}
+			case 8, 9, 10:
+				if got, want := x.Remove(s, c[i]), naive.remove(s, c[i]); got != want {
+					t.Fatalf("Remove(%d, %x) = %v, want %v", s, c[i], got, want)
+				}
+			case 11: // an end
+				for _, h := range c[i:] {
+					x.Remove(s, h)
+					naive.remove(s, h)
+				}
+			case 12:
+				x.Clear(s)
+				delete(naive.held, s)
+			case 13:
+				x.Sweep(r.IntN(1500))
+			default:
+				checkMatch(t, x, naive, slots, c, &m)
+			}
+		}
+		for _, c := range chains {
+			checkMatch(t, x, naive, slots, c, &m)
+		}
+		checkSets(t, x, naive, slots)
+		for _, s := range slots {
+			if len(naive.held[s])%2 == 0 {
+				x.Clear(s)
+				delete(naive.held, s)
+			}
+		}
+		for x.Sweep(1000) {
+		}
+		checkSets(t, x, naive, slots)
+		want := 0
+		for _, set := range naive.held {
+			want += len(set)
+		}
+		if x.Entries() != want {
+			t.Fatalf("%d entries after a whole sweep, want %d", x.Entries(), want)
+		}
+		checkIndex(t, x)
+		for _, s := range slots {
+			for h := range naive.held[s] {
+				x.Remove(s, h)
+			}
+		}
+		checkEmpty(t, x)
+	})
+}
+
+func checkMatch(t *rapid.T, x *Index, naive *naiveIndex, slots []Slot, chain []Hash, m *Matches) {
+	x.Match(chain, m)
+	for _, s := range slots {
+		if got, want := m.Blocks(s), naive.match(s, chain); got != want {
+			t.Fatalf("slot %d matches %d blocks of %d, want %d", s, got, len(chain), want)
+		}
+	}
+	if m.Blocks(65535) != 0 {
+		t.Fatal("a slot that holds nothing matches")
+	}
+}
+
+func checkSets(t *rapid.T, x *Index, naive *naiveIndex, slots []Slot) {
+	got := map[Slot]map[Hash]bool{}
+	x.EachOf(slots, func(i int, e Element) bool {
+		s := slots[i]
+		if got[s] == nil {
+			got[s] = map[Hash]bool{}
+		}
+		if got[s][e.Hash] {
+			t.Fatalf("slot %d: %x yielded twice", s, e.Hash)
+		}
+		got[s][e.Hash] = true
+		if d, ok := x.Depth(e.Hash); !ok || d != e.Depth || d != naive.depth[e.Hash] {
+			t.Fatalf("depth of %x is %d, %v; yielded %d, want %d", e.Hash, d, ok, e.Depth, naive.depth[e.Hash])
+		}
+		return true
+	})
+	for _, s := range slots {
+		if len(got[s]) != len(naive.held[s]) || x.Len(s) != len(naive.held[s]) {
+			t.Fatalf("slot %d yields %d blocks, has %d, want %d", s, len(got[s]), x.Len(s), len(naive.held[s]))
+		}
+		for h := range got[s] {
+			if !naive.held[s][h] || !x.Has(s, h) {
+				t.Fatalf("slot %d must not hold %x", s, h)
+			}
+		}
+	}
+	for h := range naive.depth {
+		if _, ok := x.Depth(h); ok != (naive.holders(h) > 0) {
+			t.Fatalf("%x: known %v, held by %d", h, ok, naive.holders(h))
+		}
+	}
+}
+
+// checkIndex checks what must hold inside: entries are reachable, references and counts are right, no set is there twice.
+func checkIndex(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, x *Index) {
+	t.Helper()
+	refs := map[holders]int{}
+	entries := 0
+	for i := range x.table.shards {
+		s := &x.table.shards[i]
+		count := 0
+		passed := make([]uint32, len(s.buckets))
+		for n := range s.buckets {
+			b := &s.buckets[n]
+			for k, v := range b.vals {
+				if v == 0 {
+					if b.keys[k] != 0 {
+						t.Fatalf("a free entry has a key")
+					}
+					continue
+				}
+				count++
+				shard, at := x.table.place(b.keys[k])
+				if shard != i {
+					t.Fatalf("%x is in shard %d, not %d", b.keys[k], i, shard)
+				}
+				for p := s.home(at); p != n; p = (p + 1) % len(s.buckets) {
+					passed[p]++
+				}
+				if v&single != 0 {
+					entries++
+				} else {
+					refs[v]++
+					entries += x.sets.size(v)
+				}
+			}
+		}
+		if count != s.count {
+			t.Fatalf("shard %d has %d entries, counts %d", i, count, s.count)
+		}
+		for n := range s.buckets {
+			if s.buckets[n].passed != passed[n] {
+				t.Fatalf("shard %d bucket %d: %d passed, counted %d", i, n, passed[n], s.buckets[n].passed)
+			}
+		}
+	}
+	if entries != x.entries {
+		t.Fatalf("%d entries, counted %d", entries, x.entries)
+	}
+	if len(refs) != x.sets.count {
+		t.Fatalf("%d sets in use, %d counted", len(refs), x.sets.count)
+	}
+	seen := map[string]bool{}
+	records := 0
+	for i := range x.sets.used {
+		for v := *x.sets.bucket(i); v != 0; v = x.sets.next(v) {
+			head := x.sets.head(v)
+			if int(uint32(head[headLinks])) != refs[v] {
+				t.Fatalf("set %d has %d references, counts %d", v, refs[v], uint32(head[headLinks]))
+			}
+			if x.sets.bucketOf(head[headHash]) != i {
+				t.Fatalf("set %d is in bucket %d, not %d", v, i, x.sets.bucketOf(head[headHash]))
+			}
+			var w workingSet
+			w.load(&x.sets, v)
+			key := string(binaryOf(w.words[:]))
+			if seen[key] {
+				t.Fatalf("a set is there twice")
+			}
+			seen[key] = true
+			records++
+		}
+	}
+	if records != x.sets.count {
+		t.Fatalf("%d sets in the table, %d counted", records, x.sets.count)
+	}
+	used := 0
+	for _, s := range x.sets.slabs {
+		used += int(s.used)
+	}
+	if used != records {
+		t.Fatalf("%d records in slabs, %d sets", used, records)
+	}
+}
+
+func binaryOf(words []uint64) []byte {
+	var b []byte
+	for i, w := range words {
+		if w != 0 {
+			b = append(b, byte(i), byte(i>>8))
+			for ; w != 0; w >>= 8 {
+				b = append(b, byte(w))
+			}
+			b = append(b, 0, 0, 0)
+		}
+	}
+	return b
+}
+
+func checkEmpty(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, x *Index) {
+	t.Helper()
+	checkIndex(t, x)
+	if x.entries != 0 || x.sets.count != 0 {
+		t.Fatalf("%d entries and %d sets are left", x.entries, x.sets.count)
+	}
+	for i := range x.sets.slabs {
+		if x.sets.slabs[i].words != nil {
+			t.Fatalf("a slab without records keeps its memory")
+		}
+	}
+}
+
+func TestMatchEndsAtTheFirstBlockThatASlotLacks(t *testing.T) {
+	c := testChain(0, 600)
+	x := NewIndex(7)
+	addChain(x, 1, c)
+	addChain(x, 2, c[:300])
+	addChain(x, 3, c)
+	x.Remove(3, c[17]) // the descendants stay
+	for d, h := range c[1:] {
+		x.Add(4, Element{h, uint16(d + 1)}) // pitfalls 9: deep blocks without their root
+	}
+	var m Matches
+	x.Match(c, &m)
+	for s, want := range []int{0, 600, 300, 17, 0} {
+		if got := m.Blocks(Slot(s)); got != want {
+			t.Errorf("slot %d matches %d blocks, want %d", s, got, want)
+		}
+	}
+	x.Match(nil, &m)
+	if m.Blocks(1) != 0 {
+		t.Error("an empty prompt matches")
+	}
+	var none Matches
+	if none.Blocks(1) != 0 {
+		t.Error("zero Matches match")
+	}
+}
+
+func TestMatchIgnoresWhatLiesBeyondMaxBlocks(t *testing.T) {
+	c := testChain(0, MaxBlocks+10)
+	x := NewIndex(1)
+	for i, h := range c {
+		x.Add(0, Element{h, uint16(i)})
+		x.Add(1, Element{h, uint16(i)})
+	}
+	var m Matches
+	x.Match(c, &m)
+	if m.Blocks(0) != MaxBlocks || m.Blocks(1) != MaxBlocks {
+		t.Errorf("match of %d and %d blocks, want %d", m.Blocks(0), m.Blocks(1), MaxBlocks)
+	}
+}
+
+func TestMatchesOfOneIndexServeAnother(t *testing.T) {
+	c := testChain(0, 100)
+	large, small := NewIndex(1), NewIndex(2)
+	for s := range Slot(300) {
+		addChain(large, s, c)
+	}
+	addChain(small, 5, c[:40])
+	var m Matches
+	large.Match(c, &m)
+	small.Match(c, &m)
+	if m.Blocks(5) != 40 || m.Blocks(6) != 0 {
+		t.Errorf("slots 5 and 6 match %d and %d, want 40 and 0", m.Blocks(5), m.Blocks(6))
+	}
+	large.Match(c, &m)
+	if m.Blocks(299) != 100 {
+		t.Errorf("slot 299 matches %d, want 100", m.Blocks(299))
+	}
+}
+
+func TestWarmMatchAllocatesNothing(t *testing.T) {
+	for _, w := range worlds[1:] {
+		x, prompts := w.make(40)
+		var m Matches
+		x.Match(prompts[0], &m)
+		if n := testing.AllocsPerRun(20, func() { x.Match(prompts[1], &m) }); n != 0 {
+			t.Errorf("%s: %v allocations a match", w.name, n)
+		}
+	}
+}
+
+// A cleared slot is empty at once and serves at once, however little has been swept.
+func TestClearedSlotIsEmptyAndUsableAtOnce(t *testing.T) {
+	c := testChain(0, 5000)
+	x := NewIndex(1)
+	for s := range Slot(3) {
+		addChain(x, s, c)
+	}
+	addChain(x, 3, testChain(1e6, 5000)) // held by nobody else
+	var m Matches
+	for round := range 50 {
+		x.Clear(1)
+		x.Clear(3)
+		x.Match(c, &m)
+		if m.Blocks(0) != 5000 || m.Blocks(1) != 0 || m.Blocks(2) != 5000 || x.Len(1) != 0 || x.Has(1, c[0]) {
+			t.Fatalf("round %d: a cleared slot is not empty, or others are", round)
+		}
+		if _, ok := x.Depth(testChain(1e6, 1)[0]); ok {
+			t.Fatalf("round %d: a block that nobody holds is known", round)
+		}
+		addChain(x, 1, c[:round+1])
+		x.Match(c, &m)
+		if m.Blocks(1) != round+1 {
+			t.Fatalf("round %d: the slot matches %d", round, m.Blocks(1))
+		}
+		addChain(x, 3, testChain(1e6, 5000))
+		x.Sweep(100)
+	}
+	for x.Sweep(100) {
+	}
+	if x.Entries() != 2*5000+50+5000 {
+		t.Errorf("%d entries are left", x.Entries())
+	}
+	checkIndex(t, x)
+}
+
+// The IDs of cleared slots run out when nobody sweeps: then the call that needs one does.
+func TestSlotsOutnumberIDsOnlyUntilASweep(t *testing.T) {
+	x := NewIndex(1)
+	h := testChain(0, 1)[0]
+	for i := range 2*MaxSlots + 10 {
+		s := Slot(i % 3)
+		x.Clear(s)
+		if !x.Add(s, Element{h, 0}) || x.Len(s) != 1 {
+			t.Fatalf("round %d: the slot cannot be used again", i)
+		}
+	}
+	for s := range MaxSlots {
+		x.Add(Slot(s), Element{h, 0})
+	}
+	for s := range MaxSlots {
+		if !x.Has(Slot(s), h) {
+			t.Fatalf("slot %d of all slots does not hold its block", s)
+		}
+	}
+	x.Clear(9)
+	if x.Has(9, h) || !x.Add(9, Element{h, 0}) {
+		t.Fatal("the last slot cannot be cleared and used again")
+	}
+}
+
+func TestFullIndexRefusesAndServesOn(t *testing.T) {
+	x := NewIndex(1)
+	x.max = 1000
+	c := testChain(0, 1001)
+	for i, h := range c {
+		if got := x.Add(Slot(i%2), Element{h, 0}); got != (i < 1000) {
+			t.Fatalf("Add of entry %d = %v", i, got)
+		}
+	}
+	if x.Add(1, Element{c[0], 0}) {
+		t.Error("a further holder goes past the limit")
+	}
+	if !x.Remove(0, c[0]) || !x.Add(0, Element{c[1000], 0}) {
+		t.Error("what was removed leaves no room")
+	}
+	if x.Entries() != 1000 {
+		t.Errorf("%d entries, want 1000", x.Entries())
+	}
+}
+
+// Growing must never copy more than one shard, and the shards must stay even.
+func TestGrowthCopiesOneShard(t *testing.T) {
+	x := NewIndex(3)
+	const n = 1 << 19
+	for i := range uint64(n) {
+		x.Add(0, Element{Hash(i), 0}) // hashes that are no hashes: positions are mixed with the seed
+	}
+	largest, farthest := 0, 0
+	for i := range x.table.shards {
+		s := &x.table.shards[i]
+		largest = max(largest, s.count)
+		for n := range s.buckets {
+			for k, v := range s.buckets[n].vals {
+				if v != 0 {
+					_, at := x.table.place(s.buckets[n].keys[k])
+					farthest = max(farthest, (n-s.home(at)+len(s.buckets))%len(s.buckets))
+				}
+			}
+		}
+	}
+	if largest > 2*n/shards {
+		t.Errorf("a shard has %d entries of %d", largest, n)
+	}
+	if farthest > 100 {
+		t.Errorf("an entry is %d buckets from its own", farthest)
+	}
+}
+
+// pitfalls 17: what is removed gives its memory back.
+func TestMemoryComesBack(t *testing.T) {
+	x := NewIndex(1)
+	const peers, blocks = 20, 10_000
+	r := rand.New(rand.NewPCG(1, 2))
+	c := testChain(0, blocks)
+	var full int
+	for _, clear := range []bool{false, true} {
+		for s := range Slot(peers) {
+			for i := range blocks {
+				if r.IntN(3) == 0 {
+					x.Add(s, Element{c[i], uint16(i)})
+				}
+			}
+		}
+		full = bytesOf(x)
+		for s := range Slot(peers) {
+			if clear {
+				x.Clear(s)
+				continue
+			}
+			for _, h := range c {
+				x.Remove(s, h)
+			}
+		}
+		for steps := 0; x.Sweep(1); steps++ {
+			if steps > 3*shards {
+				t.Fatal("a sweep does not end")
+			}
+		}
+		checkEmpty(t, x)
+		if left := bytesOf(x); left > full/10 {
+			t.Errorf("clear=%v: %d of %d bytes are left in an empty index", clear, left, full)
+		}
+	}
+}
+
+// bytesOf is the memory of an index that depends on what is in it.
+func bytesOf(x *Index) int {
+	n := 0
+	for i := range x.table.shards {
+		n += 64 * (len(x.table.shards[i].buckets) - 1)
+	}
+	for i := range x.sets.slabs {
+		n += 8 * len(x.sets.slabs[i].words)
+	}
+	return n + 4*bucketPage*(len(x.sets.buckets)-1)
+}
+
+// The worst mixtures of holders must cost no more than the stated 40 bytes a (block, peer) pair: two or three holders, all
+// different, are what gives the most sets.
+func TestSharedBlocksCostNoMoreThanDistinctOnes(t *testing.T) {
+	for _, holders := range []int{2, 3, 8, 40, 500} {
+		x := NewIndex(1)
+		r := rand.New(rand.NewPCG(1, 2))
+		for i := range 300_000 / holders {
+			for _, s := range r.Perm(1000)[:holders] {
+				x.Add(Slot(s), Element{Hash(mix(uint64(i))), 0})
+			}
+		}
+		if per := float64(bytesOf(x)) / float64(x.Entries()); per > 40 {
+			t.Errorf("%d holders a block: %.1f bytes a pair", holders, per)
+		} else {
+			t.Logf("%d holders a block: %.1f bytes a pair", holders, per)
+		}
+	}
+}
+
+func TestSameSeedSameOrder(t *testing.T) {
+	order := func() (out []Element) {
+		x := NewIndex(5)
+		for i, h := range testChain(0, 3000) {
+			x.Add(Slot(i%3), Element{h, uint16(i)})
+			x.Add(1, Element{h, uint16(i)})
+		}
+		x.Each(1, func(e Element) bool { out = append(out, e); return len(out) < 2000 })
+		return out
+	}
+	a, b := order(), order()
+	if len(a) != 2000 || !slices.Equal(a, b) {
+		t.Error("two runs with one seed differ")
+	}
+}

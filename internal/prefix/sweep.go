@@ -1,0 +1,101 @@
+package prefix
+
+// sweepBuckets is how many buckets of the table one step of a sweep looks at: some microseconds.
+const sweepBuckets = 256
+
+// pass is one walk over the table that removes the IDs that were gone when it began.
+type pass struct {
+	ids           idSet // empty: none is under way
+	shard, bucket int   // where it goes on
+}
+
+// Clear removes everything that s holds. It is empty at once, and may be used again at once; the memory comes back with
+// Sweep.
+func (x *Index) Clear(s Slot) {
+	id, ok := x.id(s)
+	if !ok {
+		return
+	}
+	x.ids[s] = 0
+	if x.lens[id] == 0 {
+		x.taken.remove(id)
+		return
+	}
+	x.lens[id] = 0
+	x.gone.add(id)
+}
+
+// Sweep takes so many steps of removing what cleared slots have left behind, and reports whether there is more to do. A
+// step looks at 256 buckets at most, and may rebuild one shard, which is a thousandth of the table.
+func (x *Index) Sweep(steps int) (more bool) {
+	for ; steps > 0 && x.gone.n > 0; steps-- {
+		x.sweepStep()
+	}
+	return x.gone.n > 0
+}
+
+func (x *Index) sweepStep() {
+	p := &x.pass
+	if p.ids.n == 0 {
+		*p = pass{ids: x.gone}
+	}
+	s := &x.table.shards[p.shard]
+	end := min(p.bucket+sweepBuckets, len(s.buckets))
+	for ; p.bucket < end; p.bucket++ {
+		b := &s.buckets[p.bucket]
+		for k, v := range b.vals {
+			if v != 0 && x.forget(b, k, &p.ids) {
+				x.table.erase(b.keys[k], b, k)
+			}
+		}
+	}
+	if p.bucket < len(s.buckets) {
+		return
+	}
+	x.shrink(p.shard) // before the pass leaves the shard: nothing is left in it to find
+	p.shard, p.bucket = p.shard+1, 0
+	if p.shard < shards {
+		return
+	}
+	for i, word := range p.ids.words {
+		x.gone.words[i] &^= word
+		x.taken.words[i] &^= word
+	}
+	x.gone.n -= p.ids.n
+	x.taken.n -= p.ids.n
+	p.ids = idSet{}
+}
+
+// forget removes the IDs in mask from entry k of b, and reports whether nobody else holds its block: then the entry keeps
+// a holder that counts for nothing, and the caller replaces or erases it.
+func (x *Index) forget(b *bucket, k int, mask *idSet) bool {
+	v := b.vals[k]
+	if v&single != 0 {
+		if !mask.has(uint16(v)) {
+			return false
+		}
+		x.entries--
+		return true
+	}
+	x.sets.work.load(&x.sets, v)
+	n := x.sets.work.subtract(&x.sets, mask)
+	if n == 0 {
+		return false
+	}
+	x.entries -= n
+	to := x.sets.intern()
+	x.sets.release(v)
+	if to == 0 {
+		b.vals[k] = single // any holder: the entry is not free yet
+		return true
+	}
+	b.vals[k] = to
+	return false
+}
+
+// moved says that a shard has been rebuilt, -1 for none: a pass that is in it begins it again.
+func (x *Index) moved(shard int) {
+	if x.gone.n > 0 && x.pass.shard == shard {
+		x.pass.bucket = 0
+	}
+}
