@@ -271,7 +271,6 @@ func (c *Cluster) enter(in *inbound) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closing {
-		in.l.close()
 		return false
 	}
 	c.inbound[in] = struct{}{}

@@ -206,7 +206,8 @@ func (g *gossip) track(s *stream) bool {
 	return true
 }
 
-// stream is one TCP connection of the gossip; an accepted one must begin with the label.
+// stream is one TCP connection of the gossip; an accepted one must begin with the label. Who says nothing at all is not
+// refused: it may be a peer that was too slow for its own patience.
 type stream struct {
 	net.Conn
 	g       *gossip
@@ -223,7 +224,7 @@ func (s *stream) Read(p []byte) (int, error) {
 		return 0, errNoLabel
 	}
 	s.checked += len(got)
-	if err != nil && s.checked < len(s.g.header) && s.g.ctx.Err() == nil {
+	if err != nil && s.checked > 0 && s.checked < len(s.g.header) && s.g.ctx.Err() == nil {
 		s.g.refused(s.RemoteAddr().String(), errNoLabel)
 	}
 	return n, err

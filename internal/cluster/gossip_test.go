@@ -48,7 +48,7 @@ func TestGarbageOnTheGossipPort(t *testing.T) {
 }
 
 func TestGossipStreamsAreBounded(t *testing.T) {
-	a := begin(t, "a", hooked(func(h *hooks) { h.tune = nil }))
+	a := begin(t, "a", patient)
 	for range maxStreams {
 		nc, err := net.Dial("tcp", a.c.GossipAddr())
 		if err != nil {

@@ -26,8 +26,6 @@ type gossipLog struct {
 var intrusions = []string{
 	"Decrypt packet failed",
 	"failed to receive: ",
-	"discarding packet with unacceptable label",
-	"discarding stream with unacceptable label",
 	"msg type (",
 	"missing message type byte",
 	"Received invalid msgType",

@@ -205,6 +205,10 @@ func serving(f func(*HopStream)) option { return func(a *agent, _ *Member, _ *ho
 func hooked(f func(*hooks)) option      { return func(_ *agent, _ *Member, h *hooks) { f(h) } }
 func incarnation(n uint64) option       { return func(_ *agent, m *Member, _ *hooks) { m.Incarnation = n } }
 func handling(f func(*agent)) option    { return func(a *agent, _ *Member, _ *hooks) { f(a) } }
+
+// patient is for tests that keep the machine busy: with the time constants of fast, delay would pass for death.
+func patient(_ *agent, _ *Member, h *hooks) { h.tune = nil }
+
 func joining(others ...*agent) option {
 	return func(a *agent, _ *Member, _ *hooks) {
 		for _, o := range others {

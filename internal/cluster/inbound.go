@@ -98,9 +98,9 @@ func (c *Cluster) meet(nc net.Conn, host netip.Addr) {
 		}
 		return
 	}
-	defer c.guard.leave(id)
 	if id == c.self.ID {
 		l.close() // a twin, which now knows
+		c.guard.leave(id)
 		return
 	}
 	nc.SetDeadline(time.Time{})
@@ -108,9 +108,12 @@ func (c *Cluster) meet(nc net.Conn, host netip.Addr) {
 	in.ctx, in.stop = context.WithCancel(c.ctx)
 	in.timer = time.AfterFunc(time.Hour, in.look)
 	in.timer.Stop()
-	if c.enter(in) {
-		in.serve()
+	if !c.enter(in) {
+		l.close()
+		c.guard.leave(id)
+		return
 	}
+	in.serve()
 }
 
 // serve reads and serves what comes, until the connection ends or somebody else reads on.
@@ -248,7 +251,7 @@ func (in *inbound) done()  { in.busy.Store(0) }
 func (in *inbound) look() {
 	in.mu.Lock()
 	s := in.cur
-	if s == nil || s.ended.Load() || in.ctx.Err() != nil {
+	if s == nil || in.ctx.Err() != nil {
 		in.mu.Unlock()
 		return
 	}
@@ -289,6 +292,7 @@ func (in *inbound) write(p []byte) error {
 func (in *inbound) end(err error) {
 	in.stop() // and with it the hop that is being served, if any
 	in.l.close()
+	in.c.guard.leave(in.l.id)
 	if in.c.exit(in) && err != nil && isProtocol(err) {
 		in.c.refusedPeer(in.l.id, in.l.nc.RemoteAddr().String(), err)
 	}

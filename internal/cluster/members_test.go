@@ -39,7 +39,7 @@ func TestDeadPeerIsNoticed(t *testing.T) {
 
 func TestLeavingPeerSaysSo(t *testing.T) {
 	// Without tuning a crash would take seconds to be noticed.
-	a, b := pair(t, hooked(func(h *hooks) { h.tune = nil }))
+	a, b := pair(t, patient)
 	if err := b.c.Leave(wait); err != nil {
 		t.Fatal(err)
 	}
@@ -55,13 +55,12 @@ func TestLeavingPeerSaysSo(t *testing.T) {
 func TestReturningAgentIsAcceptedAtOnce(t *testing.T) {
 	for _, same := range []bool{false, true} {
 		t.Run(fmt.Sprintf("same address %v", same), func(t *testing.T) {
-			slow := hooked(func(h *hooks) { h.tune = nil })
-			a, b := pair(t, slow)
+			a, b := pair(t, patient)
 			if _, _, err := hop(b.c, "a", "x"); err != nil { // b keeps a connection to the old life
 				t.Fatal(err)
 			}
 			a.c.Close()
-			opts := []option{slow, incarnation(2), joining(b)}
+			opts := []option{patient, incarnation(2), joining(b)}
 			if same {
 				opts = append(opts, with(func(c *Config) { c.GossipBind, c.PeerBind = a.c.GossipAddr(), a.c.Self().PeerAddr }))
 			}

@@ -44,12 +44,13 @@ func timings(p Preset) (t timing, ok bool) {
 	switch p {
 	case Local:
 		// One machine: a round trip takes microseconds and nothing is lost, but the engines take all the CPU there is, so
-		// that answers may be late by some hundred milliseconds. A dead process is seen in 2 to 6 s.
+		// that answers may be late by some hundred milliseconds. A dead process is seen in 2 to 6 s, and a dial to it fails
+		// at once: what takes long is a live one's handshake.
 		return timing{probe: 500 * time.Millisecond, probeTimeout: 250 * time.Millisecond,
 			suspicionMult: 4, suspicionMaxMult: 3, indirect: 2,
 			gossip: 100 * time.Millisecond, gossipNodes: 3, retransmitMult: 3,
 			pushPull: 10 * time.Second, stream: 2 * time.Second, dead: 15 * time.Second,
-			dial: time.Second, round: 100 * time.Millisecond, roundLimit: 5 * time.Second,
+			dial: 2 * time.Second, round: 100 * time.Millisecond, roundLimit: 5 * time.Second,
 			retryMin: 100 * time.Millisecond, retryMax: 2 * time.Second}, true
 	case LAN:
 		// One data centre: memberlist's own LAN values, but a third to a half of their patience with suspects (4 to 12 s,
