@@ -26,10 +26,11 @@ var layers = []struct {
 	{"internal/load", 7},
 	{"internal/agent", 7},
 	{"internal/up", 8}, // starts agents, and reads their status
-	{"cmd", 9},
-	{"bench", 9},
-	{"test", 9},
-	{"internal/house", 9},
+	{"internal/demo", 9}, // runs shoals, one policy after the other
+	{"cmd", 10},
+	{"bench", 10},
+	{"test", 10},
+	{"internal/house", 10},
 }
 
 // height is that of the longest entry that the directory lies in; ok is false where there is none.
