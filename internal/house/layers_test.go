@@ -25,7 +25,7 @@ var layers = []struct {
 	{"internal/gateway", 6}, // asks the engine beside it
 	{"internal/load", 7},
 	{"internal/agent", 7},
-	{"internal/up", 8}, // starts agents, and reads their status
+	{"internal/up", 8},   // starts agents, and reads their status
 	{"internal/demo", 9}, // runs shoals, one policy after the other
 	{"cmd", 10},
 	{"bench", 10},
