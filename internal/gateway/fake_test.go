@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"shoal/internal/engine"
 	"shoal/internal/node"
@@ -176,13 +177,20 @@ func (s *shoal) Gate() *engine.Gate { return s.gate }
 
 func (s *shoal) EngineFailed(err error) { s.mu.Lock(); s.failed = append(s.failed, err); s.mu.Unlock() }
 
-// idle fails the test where anything is still counted, or was given back twice.
+// idle waits until nothing is counted any more, which may be a moment after a client has its answer, and fails the test
+// where something stays, or was given back twice.
 func (s *shoal) idle(t *testing.T) {
 	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.tickets) != 0 || len(s.servings) != 0 || len(s.faults) != 0 {
-		t.Errorf("%s: %d tickets and %d servings are left; faults: %v", s.self, len(s.tickets), len(s.servings), s.faults)
+	for until := time.Now().Add(10 * time.Second); ; yield() {
+		s.mu.Lock()
+		left, faults := len(s.tickets)+len(s.servings), s.faults
+		s.mu.Unlock()
+		if len(faults) > 0 || left > 0 && time.Now().After(until) {
+			t.Fatalf("%s: %d tickets and servings are left; faults: %v", s.self, left, faults)
+		}
+		if left == 0 {
+			return
+		}
 	}
 }
 

@@ -157,15 +157,6 @@ func quiet(t *testing.T, g *Gateway, shoals ...*shoal) {
 		}
 	}
 	for _, s := range shoals {
-		for {
-			s.mu.Lock()
-			n := len(s.servings) + len(s.tickets)
-			s.mu.Unlock()
-			if n == 0 {
-				break
-			}
-			yield()
-		}
 		s.idle(t)
 	}
 }
@@ -342,6 +333,7 @@ func TestADeclineBringsTheFreshLoad(t *testing.T) {
 	a := peersThat(decline(node.QueueFull), good)
 	_, url := front(t, a)
 	post(t, url+pathChat, hello)
+	a.idle(t)
 	if o := a.outcomes[0]; o.Kind != node.Declined || o.Load == nil || o.Load.InFlight != 5 || o.Match != 3 {
 		t.Errorf("settled with %+v", o)
 	}
@@ -354,10 +346,10 @@ func TestAtMostThreePeersAreTriedAndThenTheOwnEngine(t *testing.T) {
 	if e := errorOf(t, b); res.StatusCode != 503 || res.Header.Get("Retry-After") == "" || e.Error.Type != serverError {
 		t.Errorf("without an own engine: %d %s", res.StatusCode, b)
 	}
+	a.idle(t)
 	if len(a.outcomes) != node.MaxTries {
 		t.Errorf("%d peers were tried", len(a.outcomes))
 	}
-	a.idle(t)
 
 	a = peersThat(lost, nil, decline(node.WorseThanExpected), good)
 	a.eng = engineAt(t, answerJSON)
@@ -539,6 +531,7 @@ func TestAStreamThatBreaksOffEndsInAnErrorEvent(t *testing.T) {
 			t.Fatalf("%q", b)
 		}
 		errorOf(t, rest)
+		a.idle(t)
 		if len(a.outcomes) != 1 || a.outcomes[0].Kind != node.Failed {
 			t.Errorf("outcomes %+v", a.outcomes)
 		}

@@ -283,6 +283,7 @@ func TestUsageAndSuccessReachTheAccounts(t *testing.T) {
 	_, url := front(t, b)
 	post(t, url+pathChat, hello)
 	post(t, url+pathCompletions, `{"model":"m","prompt":"x"}`)
+	b.idle(t)
 	if len(b.ends) != 2 || b.ends[0] != (ended_{node.Usage{Prompt: 9, Cached: 5, Completion: 3}, true}) || b.ends[1].ok {
 		t.Errorf("ended %+v", b.ends)
 	}
@@ -297,6 +298,8 @@ func TestTheChainTravelsWithAHop(t *testing.T) {
 	if res, got := post(t, url+pathChat, body); res.StatusCode != 200 || !strings.HasSuffix(got, "data: [DONE]\n\n") {
 		t.Fatalf("%d %s", res.StatusCode, got)
 	}
+	a.idle(t)
+	b.idle(t)
 	at, there := a.routed[0], b.admitted[0]
 	if len(at.Chain) < 8 || len(at.Chain) != len(there.Chain) || at.Chain[7] != there.Chain[7] || at.Tail != there.Tail || at.Bytes != there.Bytes || there.MaxTokens != 77 || there.Model != "m" {
 		t.Errorf("routed %+v\nadmitted %+v", at, there)
