@@ -126,6 +126,12 @@ func (m *mail[T]) take(fits func(T) bool) (v T, ok bool) {
 	return v, false
 }
 
+func (m *mail[T]) len() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.items)
+}
+
 // until waits for a value that fits, and takes it out.
 func until[T any](t testing.TB, what string, m *mail[T], fits func(T) bool) T {
 	t.Helper()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -293,10 +294,10 @@ func (in *inbound) end(err error) {
 	in.stop() // and with it the hop that is being served, if any
 	in.l.close()
 	in.c.guard.leave(in.l.id)
-	if in.c.exit(in) && err != nil && isProtocol(err) {
+	switch known := in.c.exit(in); {
+	case known && errors.Is(err, errProtocol):
 		in.c.refusedPeer(in.l.id, in.l.nc.RemoteAddr().String(), err)
+	case known && err != io.EOF:
+		in.c.log.Debug("cluster: connection lost", "peer", in.l.id, "err", err)
 	}
 }
-
-// isProtocol reports whether the other side broke the protocol, rather than went away.
-func isProtocol(err error) bool { return errors.Is(err, errProtocol) }
