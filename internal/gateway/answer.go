@@ -206,23 +206,18 @@ func (a *answer) complete() error {
 }
 
 // breakOff ends an answer that has begun and cannot be completed. An event stream gets an error as its last event, and no
-// [DONE]. Of anything else the connection is cut: its length or framing then tells the client that the answer is not
-// whole, while an orderly end would pass it off as such.
-func (a *answer) breakOff(p *problem) {
+// [DONE]. Of anything else it reports false, and the connection has to be cut: its length or framing then tells the
+// client that the answer is not whole, while an orderly end would pass it off as such.
+func (a *answer) breakOff(p *problem) (orderly bool) {
+	if a.kind != events || a.gone {
+		return false
+	}
 	defer a.release()
-	if a.gone {
-		return
-	}
-	if a.kind != events {
-		panic(http.ErrAbortHandler)
-	}
 	end := p.event()
 	if !a.apart {
 		end = append([]byte("\n\n"), end...)
 	}
-	if a.write(end) == nil {
-		a.flush()
-	}
+	return a.write(end) == nil && a.flush() == nil
 }
 
 // refuse answers with an error of our own. Nothing has been sent.

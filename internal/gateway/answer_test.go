@@ -43,7 +43,9 @@ func TestStreamsArriveWhateverTheirPieces(t *testing.T) {
 		}
 		if a.state == begun && rapid.Bool().Draw(t, "breaks") {
 			before := w.Body.String()
-			a.breakOff((&failure{cause: brokeOff}).ending())
+			if !a.breakOff((&failure{cause: brokeOff}).ending()) {
+				t.Fatal("not ended in an orderly way")
+			}
 			rest := strings.TrimPrefix(w.Body.String(), before)
 			if !strings.HasPrefix(strings.TrimLeft(rest, "\n"), `data: {"error":`) || !strings.HasSuffix(rest, "}\n\n") || !endsInError(w.Body.Bytes()) {
 				t.Fatalf("ended by %q", rest)

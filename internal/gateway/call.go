@@ -62,14 +62,15 @@ func (c *call) put() {
 	c.g.calls.Put(c)
 }
 
-// serve reads, routes and answers one request. It gives the status sent and the decision's reason, for counters.
-func (c *call) serve(w http.ResponseWriter, r *http.Request, api api, word, tenant string) (status int, reason string) {
+// serve reads, routes and answers one request. It gives the status sent and the decision's reason, for counters, and
+// whether the connection has to be cut: whatever has been sent is not a whole answer, and must not look like one.
+func (c *call) serve(w http.ResponseWriter, r *http.Request, api api, word, tenant string) (status int, reason string, cut bool) {
 	c.r, c.word, c.arrived = r, word, time.Now()
 	c.answer = answer{w: w, ctl: http.NewResponseController(w), cfg: &c.g.cfg, about: c,
 		json: api != apiOther, noBody: r.Method == http.MethodHead, held: c.held}
 	if p := c.prepare(w, r, api, tenant); p != nil {
 		p.write(w)
-		return p.status, ""
+		return p.status, "", false
 	}
 	f := c.attempts(r.Context(), api)
 	a := &c.answer
@@ -80,17 +81,16 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request, api api, word, tena
 		}
 	case f.cause == canceled:
 		c.g.metrics.aborted.Inc()
-		return statusClientGone, c.reason
+		return statusClientGone, c.reason, true
 	case a.state == begun:
 		c.g.metrics.broken.WithLabelValues(f.cause.String()).Inc()
 		c.g.log.Warn("an answer broke off", "peer", c.by, "model", c.req.Model, "cause", f.cause.String(), "err", f)
-		defer func() { status, reason = a.status, c.reason }() // breakOff may panic, to cut the connection
-		a.breakOff(f.ending())
+		cut = !a.breakOff(f.ending())
 	default:
 		c.g.log.Debug("no peer could serve a request", "model", c.req.Model, "cause", f.cause.String(), "err", f)
 		a.refuse(f.problem())
 	}
-	return a.status, c.reason
+	return a.status, c.reason, cut
 }
 
 // statusClientGone counts requests whose client did not wait for the status, as nginx does.

@@ -34,11 +34,12 @@ var causeWords = [...]string{"none", "declined", "unreachable", "silent", "engin
 
 func (c cause) String() string { return causeWords[c] }
 
-// causeOf reads the word of another peer's failure; a word of a later version is a peer that failed.
+// causeOf reads the word of another peer's failure. What a peer cannot fail of, or a word of a later version, is a peer
+// that failed.
 func causeOf(word string) cause {
-	for c, w := range causeWords {
-		if w == word && cause(c) != noCause {
-			return cause(c)
+	for c := engineDown; c < canceled; c++ {
+		if causeWords[c] == word {
+			return c
 		}
 	}
 	return unreachable

@@ -305,7 +305,8 @@ func TestWhatFailsBeforeTheFirstByteIsTriedAtTheNextBest(t *testing.T) {
 	for name, w := range map[string]way{
 		"refused": nil, "lost": lost, "lost after the head": lostAfterHead, "lost in a plain answer": lostInPlain, "lost in the first line": lostInTheFirstLine,
 		"declined": decline(node.WorseThanExpected), "engine down": failWith("engine-down"), "unknown failure": failWith("from a later version"),
-		"garbage": garbage, "data first": dataFirst, "end first": endFirst, "strange frame": strangeFrame, "impossible status": impossibleStatus,
+		"a failure that is ours to tell": failWith("canceled"),
+		"garbage":                        garbage, "data first": dataFirst, "end first": endFirst, "strange frame": strangeFrame, "impossible status": impossibleStatus,
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := peersThat(w, good)

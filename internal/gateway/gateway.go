@@ -93,7 +93,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c := g.calls.Get().(*call)
 	defer c.put()
-	status, reason = c.serve(w, r, api, word, tenant)
+	var cut bool
+	if status, reason, cut = c.serve(w, r, api, word, tenant); cut {
+		panic(http.ErrAbortHandler) // how net/http is told; it logs nothing
+	}
 }
 
 // api is which part of the API a request belongs to.

@@ -12,7 +12,8 @@ import (
 )
 
 // Shoal is what the gateway needs of the agent around it: the decisions of the node, the own engine, and hops to other
-// peers. All methods are safe for concurrent use. Only OpenHop waits for the network; the rest answer at once.
+// peers. All methods are safe for concurrent use. Only OpenHop waits for the network; the rest answer at once. A
+// node.Request is used again once its call has ended, except its Chain, which never changes and may be kept.
 type Shoal interface {
 	Self() peer.ID
 	// Resolve finds a model by its name or alias among the live peers. ok is false where no peer serves it. It runs once

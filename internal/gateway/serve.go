@@ -71,7 +71,7 @@ func (g *Gateway) ask(ctx context.Context, s node.Serving, e engine.Engine, r *e
 		res.Header.Set(headerEmulated, "true")
 	}
 	if err := to.Head(res.Status, res.Header); err != nil {
-		return got, &failure{cause: canceled, err: err}
+		return got, ended(ctx, &failure{cause: garbled, err: err}) // a head that a hop cannot carry
 	}
 
 	stream := isEvents(res.Header.Get("Content-Type"))
