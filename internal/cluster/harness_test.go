@@ -192,16 +192,25 @@ func (a *agent) refusedWith(t testing.TB, text string) refused {
 	})
 }
 
-// fast makes time constants short enough for tests: a dead peer is found within about half a second.
+// fast makes time constants short enough for tests, except for the patience with those who do not answer: the machine may
+// be busy.
 func fast(t *timing) {
 	t.probe, t.probeTimeout = 100*time.Millisecond, 80*time.Millisecond
-	t.suspicionMult, t.suspicionMaxMult = 2, 1
+	t.suspicionMult, t.suspicionMaxMult = 50, 1
 	t.gossip = 20 * time.Millisecond
-	t.stream = time.Second
+	t.stream = 2 * time.Second
 	t.dead = time.Second
 	t.pushPull = 500 * time.Millisecond
 	t.retryMin, t.retryMax = 20*time.Millisecond, 200*time.Millisecond
 	t.round = 20 * time.Millisecond
+}
+
+// mortal is for tests of death: it is found within about half a second.
+func mortal(_ *agent, _ *Member, h *hooks) {
+	h.tune = func(t *timing) {
+		fast(t)
+		t.suspicionMult = 2
+	}
 }
 
 type option func(*agent, *Member, *hooks)
@@ -212,7 +221,7 @@ func hooked(f func(*hooks)) option      { return func(_ *agent, _ *Member, h *ho
 func incarnation(n uint64) option       { return func(_ *agent, m *Member, _ *hooks) { m.Incarnation = n } }
 func handling(f func(*agent)) option    { return func(a *agent, _ *Member, _ *hooks) { f(a) } }
 
-// patient is for tests that keep the machine busy: with the time constants of fast, delay would pass for death.
+// patient are the time constants as they are outside of tests.
 func patient(_ *agent, _ *Member, h *hooks) { h.tune = nil }
 
 func joining(others ...*agent) option {

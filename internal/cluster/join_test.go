@@ -86,7 +86,7 @@ func TestJoinNamesAreResolvedForEachTry(t *testing.T) {
 
 // What is a member is left alone: no traffic to the join list once everybody on it is there.
 func TestJoiningStopsWhereAllAreMembers(t *testing.T) {
-	a, b := pair(t)
+	a, b := pair(t, mortal)
 	eventually(t, "a look that finds nobody missing", func() bool {
 		missing, err := b.c.joinMissing()
 		return missing == 0 && err == nil
@@ -150,7 +150,7 @@ func (p *partition) set(cut bool) {
 // A partition that is so long that the gossip has forgotten the other side heals by the join list.
 func TestLongPartitionHeals(t *testing.T) {
 	p := &partition{}
-	short := hooked(func(h *hooks) { h.tune = func(t *timing) { fast(t); t.dead = 50 * time.Millisecond } })
+	short := hooked(func(h *hooks) { h.tune = func(t *timing) { fast(t); t.suspicionMult, t.dead = 2, 50*time.Millisecond } })
 	a := p.add(0, begin(t, "a", short, p.of(0)))
 	b := p.add(0, begin(t, "b", short, p.of(0), joining(a)))
 	c := p.add(1, begin(t, "c", short, p.of(1), joining(a)))
@@ -179,9 +179,9 @@ func TestLongPartitionHeals(t *testing.T) {
 // Two peers whose only common address is no more find each other all the same.
 func TestPartitionHealsWithoutTheSeed(t *testing.T) {
 	p := &partition{}
-	seed := begin(t, "seed")
-	b := p.add(0, begin(t, "b", p.of(0), joining(seed)))
-	c := p.add(1, begin(t, "c", p.of(1), joining(seed)))
+	seed := begin(t, "seed", mortal)
+	b := p.add(0, begin(t, "b", mortal, p.of(0), joining(seed)))
+	c := p.add(1, begin(t, "c", mortal, p.of(1), joining(seed)))
 	b.up(t, "c")
 	c.up(t, "b")
 	seed.c.Close()

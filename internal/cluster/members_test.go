@@ -24,7 +24,7 @@ func TestPeersFindEachOther(t *testing.T) {
 }
 
 func TestDeadPeerIsNoticed(t *testing.T) {
-	a, b := pair(t)
+	a, b := pair(t, mortal)
 	b.c.Close()
 	if d := a.down(t, "b"); d.left {
 		t.Error("a crash passes for a farewell")
@@ -125,8 +125,8 @@ func TestSecondAgentOfAnIDIsRefused(t *testing.T) {
 
 // The second agent of an ID stays; when the first one is gone it is the peer.
 func TestTwinInheritsTheID(t *testing.T) {
-	a, b := pair(t, incarnation(5))
-	twin := begin(t, "a", incarnation(6), joining(b))
+	a, b := pair(t, mortal, incarnation(5))
+	twin := begin(t, "a", mortal, incarnation(6), joining(b))
 	b.refusedWith(t, "two agents have one ID")
 	a.c.Close()
 	if m := b.up(t, "a"); m != twin.c.Self() {

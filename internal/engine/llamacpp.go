@@ -13,7 +13,8 @@ import (
 // llamacpp is the adapter for llama.cpp's own server. That server notices only in streams that nobody listens any more:
 // a plain request, and any prefill, goes on for as long as anything else happens on it. So everything is streamed from
 // it, with reports of the prefill's progress in between, and plain answers are assembled here. A conversation id would
-// make it go on on purpose; it is not passed on. Its cache holds sequences, one a slot, and says nothing about them
+// make it go on on purpose; it is not passed on. (One thing is lost with plain answers: the log-probability of the token
+// that ends a text, which the server leaves out of streams.) Its cache holds sequences, one a slot, and says nothing about them
 // but how much of each prompt it has found again.
 type llamacpp struct {
 	openai

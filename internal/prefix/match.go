@@ -2,9 +2,6 @@ package prefix
 
 import "math/bits"
 
-// maxRows is how many blocks' sets are intersected together. losses.first is written for this many.
-const maxRows = 16
-
 // Matches is the answer of Index.Match: how much of a prompt each slot holds. The zero value matches nothing. It may be
 // used again; a warm one allocates nothing. It is valid until its index changes.
 type Matches struct {
@@ -99,6 +96,9 @@ func (m *Matches) keep(v holders, depth uint16) {
 	if form != bitmap || len(row) < m.hi {
 		row = m.expand(v, row, form)
 	}
+	for i := m.lo; i < m.hi; i += 8 { // load its cache lines now, all at once: settle comes to them one after another
+		m.touched += row[i]
+	}
 	m.rows[m.last], m.depths[m.last] = row, depth
 	m.last++
 	if m.last == maxRows || v == 0 || v&single != 0 {
@@ -153,7 +153,8 @@ func (m *Matches) settle() {
 		m.n -= bits.OnesCount64(lost)
 		blocks := (*[64]uint16)(m.blocks[w*64:])
 		for ; lost != 0; lost &= lost - 1 {
-			blocks[bits.TrailingZeros64(lost)] = m.depths[col.first(lost&-lost)]
+			bit := bits.TrailingZeros64(lost)
+			blocks[bit&63] = m.depths[col.first(bit)]
 		}
 	}
 	m.last = 0
@@ -163,58 +164,6 @@ func (m *Matches) settle() {
 	for m.lo < m.hi && m.words[m.lo] == 0 {
 		m.lo++
 	}
-}
-
-// losses is one word of the candidates after each row: it loses bits from row to row and never gets one back.
-type losses [maxRows]uint64
-
-// some intersects c with word w of the rows.
-func (l *losses) some(c uint64, rows [][]uint64, w int) uint64 {
-	*l = losses{}
-	for i, row := range rows {
-		c &= row[w]
-		l[i] = c
-	}
-	return c
-}
-
-// all is some for all rows, written out: it is where Match spends its time when the holders change at every block.
-func (l *losses) all(c uint64, rows *[maxRows][]uint64, w int) uint64 {
-	l[0] = c & rows[0][w]
-	l[1] = l[0] & rows[1][w]
-	l[2] = l[1] & rows[2][w]
-	l[3] = l[2] & rows[3][w]
-	l[4] = l[3] & rows[4][w]
-	l[5] = l[4] & rows[5][w]
-	l[6] = l[5] & rows[6][w]
-	l[7] = l[6] & rows[7][w]
-	l[8] = l[7] & rows[8][w]
-	l[9] = l[8] & rows[9][w]
-	l[10] = l[9] & rows[10][w]
-	l[11] = l[10] & rows[11][w]
-	l[12] = l[11] & rows[12][w]
-	l[13] = l[12] & rows[13][w]
-	l[14] = l[13] & rows[14][w]
-	l[15] = l[14] & rows[15][w]
-	return l[15]
-}
-
-// first is the first row without this bit, which one of them lacks. The search is binary, and without branches, since
-// nobody could predict them.
-func (l *losses) first(bit uint64) (row int) {
-	if l[7]&bit != 0 {
-		row = 8
-	}
-	if l[(row+3)&(maxRows-1)]&bit != 0 {
-		row += 4
-	}
-	if l[(row+1)&(maxRows-1)]&bit != 0 {
-		row += 2
-	}
-	if l[row&(maxRows-1)]&bit != 0 {
-		row++
-	}
-	return row & (maxRows - 1)
 }
 
 // lose records depth for all candidates: there are none any more.

@@ -23,7 +23,7 @@ import (
 //	wait DURATION
 //	show ID                    what ID holds
 func TestScenarios(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		s := newShoal(t, Limits{}, []peer.ID{}...)
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.play(t, d) })
 	})

@@ -62,9 +62,9 @@ type Config struct {
 	// popular prefix share the price, since they will share the copy. Raising it gives more hits and longer waits for a
 	// busy holder, lowering it the opposite; at 0 a prefix moves as soon as that is faster for the one request.
 	EvictionPermille int
-	// BalancePermille is the price of the work that a peer has done lately more than the least busy one, in thousandths of
-	// it. Raising it fills cold peers sooner and cuts the busiest peer's share; far above 300 it costs hits and time, since
-	// work is known only as of the last report.
+	// BalancePermille is the price of the work that a peer has done lately or has begun more than the least busy one, in
+	// thousandths of it. Raising it fills cold peers sooner and cuts the busiest peer's share; above 100 bursts pay for it
+	// with time, since all of a burst see the same least busy peer until the next report.
 	BalancePermille int
 	// PriorRTT is taken for a peer whose round trip has not been measured.
 	PriorRTT time.Duration
@@ -76,8 +76,8 @@ func Defaults() Config {
 		Policy:           Cost,
 		GainMin:          2 * time.Millisecond,
 		GainPermille:     200,
-		EvictionPermille: 32_000,
-		BalancePermille:  100,
+		EvictionPermille: 64_000,
+		BalancePermille:  50,
 		PriorRTT:         5 * time.Millisecond,
 	}
 }

@@ -15,13 +15,14 @@ import "time"
 //	+ eviction  EvictionPermille of the prefill of those tokens that the best match would save, shared by all the recent
 //	            requests with the same last held block (heat.go): computing them again displaces as much from this cache
 //	            and makes the holder's copy useless, unless many will use both
-//	+ balance   BalancePermille of the work that it has done in the last half minute more than the least busy peer
+//	+ balance   BalancePermille of the work that it has done in the last half minute, or has begun, more than the least
+//	            busy peer
 //
 //	Rules, with the margin = max(GainMin, GainPermille of the prefill of the whole prompt):
 //	  1. those are near that cost at most the margin more than the cheapest, and are at most a quarter of the margin
 //	     farther away than the nearest of them (the margin is for what is estimated; distance is measured);
-//	  2. home, where it is near, holds as much as any of them, and lacks less than the margin: what it lacks is not worth
-//	     placing well, so there is nothing to gain by leaving;
+//	  2. home, where it is near, holds some of the prompt and as much as any of them, and lacks less than the margin: what
+//	     it lacks is not worth placing well, so there is nothing to gain by leaving;
 //	  3. else the greatest rendezvous rank of the request's key among the near: every origin finds the same peer for the
 //	     same new prefix before any view tells of it, and different prefixes spread, however stale the views are.
 //	Tie-break: the lesser ID, where two ranks are equal.
@@ -38,7 +39,7 @@ func (p *Policy) cost(req *Request, cands []Candidate, terms []Term) (int, Reaso
 	switch {
 	case best == h:
 		return h, ByHome
-	case h >= 0 && terms[h].NearEqual && cands[h].Match >= match && terms[h].Prefill <= margin:
+	case h >= 0 && terms[h].NearEqual && cands[h].Match > 0 && cands[h].Match >= match && terms[h].Prefill <= margin:
 		return h, ByHome
 	case near > 1:
 		return best, BySpread

@@ -131,13 +131,20 @@ func places(l *peer.Load, slots, limit int) int64 {
 	return n
 }
 
-// work is what the peer has done lately and what is on its way to it.
+// work is what the peer has done lately, what it has begun, of which half is still to come on average, and what is on its
+// way to it. Requests in flight count because a report of work done comes only when they have ended.
 func work(c *Candidate) time.Duration {
 	w := term(clamp(c.PendingTokens, 0, maxTokens), prefillRate(c.Load))
-	if c.Load != nil {
-		w += time.Duration(clamp(int64(c.Load.Work), 0, int64(maxTerm)))
+	open := clamp(int64(c.PendingRequests), 0, maxRequests)
+	service := peer.PriorService
+	if l := c.Load; l != nil {
+		w += time.Duration(clamp(int64(l.Work), 0, int64(maxTerm)))
+		open += present(l)
+		if l.Service > 0 {
+			service = min(l.Service, time.Hour)
+		}
 	}
-	return min(w, maxTerm)
+	return min(w+time.Duration(open*int64(service)/2), maxTerm)
 }
 
 // scale brings work to the scale of an engine that does one thing at a time: where peers work on many requests at once,

@@ -131,10 +131,7 @@ func (p *Policy) Decide(req *Request, cands []Candidate, d *Decision) {
 }
 
 func (p *Policy) choose(req *Request, cands []Candidate, terms []Term, f field) (int, Reason) {
-	switch h := home(req, terms); {
-	case f.allPushBack && h >= 0:
-		return h, ByAllPushBack
-	case f.allPushBack:
+	if f.allPushBack {
 		i, _ := p.cost(req, cands, terms)
 		return i, ByAllPushBack
 	}
