@@ -262,6 +262,7 @@ type conn struct {
 	br        *bufio.Reader
 	since     time.Time     // idle since
 	untouched bool          // no byte of the current response has come
+	lost      bool          // reading has failed
 	headLeft  int           // bytes that the head may still have; -1 after it
 	limit     time.Duration // of silence; 0: the deadline set stands
 	armed     time.Time     // when the silence deadline was last set
@@ -294,6 +295,7 @@ func (c *conn) Read(p []byte) (int, error) {
 		}
 	}
 	n, err := c.nc.Read(p)
+	c.lost = err != nil
 	if n > 0 {
 		c.untouched = false
 		if c.headLeft >= 0 {

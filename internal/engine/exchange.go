@@ -226,7 +226,7 @@ func (a *answer) abort(err error) error {
 		return failed(ErrSilent, fmt.Errorf("%s: no response within %v", a.cl.addr, a.cl.cfg.FirstByte))
 	case errors.Is(err, errHead):
 		return failed(ErrProtocol, fmt.Errorf("%s: %w (over %d bytes)", a.cl.addr, err, a.cl.cfg.MaxHeader))
-	case !c.untouched && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.As(err, &ne):
+	case !c.untouched && !c.lost:
 		return failed(ErrProtocol, fmt.Errorf("%s: %w", a.cl.addr, err))
 	}
 	return failed(ErrDown, fmt.Errorf("%s: lost before the response: %w", a.cl.addr, err))
