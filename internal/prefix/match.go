@@ -134,27 +134,23 @@ func setBit(row []uint64, id uint16) {
 
 // settle intersects the candidates with the rows and records the depth of every one that is lost.
 func (m *Matches) settle() {
-	var col losses
+	var l losses
 	for w := m.lo; w < m.hi; w++ {
-		c := m.words[w]
-		if c == 0 {
+		before := m.words[w]
+		if before == 0 {
 			continue
 		}
 		if m.last == maxRows {
-			c = col.all(c, &m.rows, w)
+			l.all(before, &m.rows, w)
 		} else {
-			c = col.some(c, m.rows[:m.last], w)
+			l.some(before, m.rows[:m.last], w)
 		}
-		lost := m.words[w] &^ c
-		if lost == 0 {
-			continue
-		}
-		m.words[w] = c
+		lost := before &^ l[maxRows-1]
+		m.words[w] = l[maxRows-1]
 		m.n -= bits.OnesCount64(lost)
-		blocks := (*[64]uint16)(m.blocks[w*64:])
 		for ; lost != 0; lost &= lost - 1 {
 			bit := bits.TrailingZeros64(lost)
-			blocks[bit&63] = m.depths[col.first(bit)]
+			m.blocks[w*64+bit] = m.depths[l.first(bit)]
 		}
 	}
 	m.last = 0
