@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"pgregory.net/rapid"
+
+	"shoal/internal/node"
 )
 
 // nobody asks an answer for its fields, in tests of the answer alone.
@@ -110,7 +112,7 @@ func TestErrorEventsAreRecognised(t *testing.T) {
 }
 
 func TestMetricsAreCounted(t *testing.T) {
-	a := peersThat(lost, decline(0), good)
+	a := peersThat(fallSilent, decline(node.QueueFull), good)
 	g, url := front(t, a)
 	reg := prometheus.NewPedanticRegistry()
 	if err := reg.Register(g); err != nil {
@@ -136,8 +138,8 @@ func TestMetricsAreCounted(t *testing.T) {
 	}
 	for name, want := range map[string]float64{
 		"shoal_gateway_requests_total,200,chat,not-decided": 1, "shoal_gateway_requests_total,400,chat,": 1, "shoal_gateway_requests_total,200,models,": 1,
-		"shoal_gateway_retries_total,unreachable": 1, "shoal_gateway_retries_total,decline(0)": 1, "shoal_gateway_in_flight": 0,
-		"shoal_gateway_hops_total,out,ended": 1, "shoal_gateway_hops_total,out,unreachable": 1, "shoal_gateway_hops_total,out,declined": 1,
+		"shoal_gateway_retries_total,silent": 1, "shoal_gateway_retries_total,queue-full": 1, "shoal_gateway_in_flight": 0,
+		"shoal_gateway_hops_total,out,ended": 1, "shoal_gateway_hops_total,out,silent": 1, "shoal_gateway_hops_total,out,declined": 1,
 	} {
 		if v, ok := got[name]; !ok || v != want {
 			t.Errorf("%s is %v; there are %v", name, v, got)

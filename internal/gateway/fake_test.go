@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -203,6 +204,7 @@ type hopPipe struct {
 	frames chan hopFrame
 	last   bool // an End, Fail or Decline was received
 	lost   chan struct{}
+	why    error // how it was lost, where that matters
 	lose   sync.Once
 }
 
@@ -233,7 +235,10 @@ func dial(ctx context.Context, f *wire.Forward, body []byte, serve func(*hopPipe
 }
 
 // drop loses the connection.
-func (p *hopPipe) drop() { p.lose.Do(func() { close(p.lost) }); p.cancel(errHopClosed) }
+func (p *hopPipe) drop() {
+	p.lose.Do(func() { close(p.lost) })
+	p.cancel(cmp.Or(p.why, errHopClosed))
+}
 
 func (p *hopPipe) Recv() (wire.Type, []byte, error) {
 	if p.last {
@@ -244,6 +249,9 @@ func (p *hopPipe) Recv() (wire.Type, []byte, error) {
 		p.last = f.t == wire.TypeEnd || f.t == wire.TypeFail || f.t == wire.TypeDecline
 		return f.t, f.b, nil
 	case <-p.lost:
+		if p.why != nil {
+			return 0, nil, p.why
+		}
 		return 0, nil, errors.New("test: connection to 10.9.9.9:1 reset")
 	case <-p.ctx.Done():
 		return 0, nil, context.Cause(p.ctx)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"shoal/internal/cluster"
 	"shoal/internal/engine"
 	"shoal/internal/node"
 	"shoal/internal/peer"
@@ -112,6 +113,11 @@ func failWith(code string) way {
 
 func lost(p *hopPipe) { accept(p) }
 
+func fallSilent(p *hopPipe) {
+	accept(p)
+	p.why = fmt.Errorf("test: %w", cluster.ErrSilent)
+}
+
 func lostAfterHead(p *hopPipe) {
 	accept(p)
 	p.Head(&wire.Head{Status: 200, Header: []wire.Pair{{Name: "Content-Type", Value: "text/event-stream"}, {Name: "X-Of-The-Lost", Value: "1"}}})
@@ -162,7 +168,7 @@ func peersThat(ways ...way) *shoal {
 // pitfalls 20, 30
 func TestWhatFailsBeforeTheFirstByteIsTriedAtTheNextBest(t *testing.T) {
 	for name, w := range map[string]way{
-		"refused": nil, "lost": lost, "lost after the head": lostAfterHead, "lost in a plain answer": lostInPlain, "lost in the first line": lostInTheFirstLine,
+		"refused": nil, "lost": lost, "silent": fallSilent, "lost after the head": lostAfterHead, "lost in a plain answer": lostInPlain, "lost in the first line": lostInTheFirstLine,
 		"declined": decline(node.WorseThanExpected), "engine down": failWith("engine-down"), "unknown failure": failWith("from a later version"),
 		"a failure that is ours to tell": failWith("canceled"),
 		"garbage":                        garbage, "data first": dataFirst, "end first": endFirst, "strange frame": strangeFrame, "impossible status": impossibleStatus,

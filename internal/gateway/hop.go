@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"shoal/internal/cluster"
 	"shoal/internal/engine"
 	"shoal/internal/node"
 	"shoal/internal/wire"
@@ -92,7 +93,7 @@ func (c *call) forward(ctx context.Context, leg node.Leg, d *node.Decision, to s
 // hopLost classifies the end of a connection to a peer.
 func hopLost(ctx context.Context, err error) *failure {
 	f := &failure{cause: unreachable, err: err}
-	if errors.Is(err, ErrSilent) {
+	if errors.Is(err, cluster.ErrSilent) {
 		f.cause = silent
 	}
 	return ended(ctx, f)

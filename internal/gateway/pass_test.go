@@ -264,7 +264,7 @@ func TestAnswersAreWholeWhereTheEngineDoesNotReadTheBody(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		io.WriteString(w, `{"text":"`+long[:300_000]+`"}`)
 	}, func(t *testing.T, url string, by peer.ID, idle func()) {
-		for range 20 {
+		for range 8 {
 			res, got := post(t, url+pathChat, body)
 			if res.StatusCode == http.StatusOK && len(got) != 300_000+11 {
 				t.Fatalf("the answer has %d bytes", len(got))

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"errors"
 
 	"shoal/internal/engine"
 	"shoal/internal/node"
@@ -62,14 +61,11 @@ type ModelEntry struct {
 	Salts    bool   // every live peer that serves it separates its cache by cache_salt
 }
 
-// ErrSilent is what a Hop's error wraps where the peer showed no life for longer than the limit. It is told apart from
-// other losses in counters only.
-var ErrSilent = errors.New("gateway: the peer is silent")
-
 // Hop is the origin's side of one forwarded request.
 type Hop interface {
 	// Recv gives the next frame; the payload is valid until the next Recv. An error means that nothing more comes: the
-	// connection is gone, the peer was silent for longer than the limit, or the hop was closed or cancelled.
+	// connection is gone, the peer was silent for longer than the limit (cluster.ErrSilent, told apart in counters only), or
+	// the hop was closed or cancelled.
 	Recv() (wire.Type, []byte, error)
 	// Close may be called more than once. After End, Fail or Decline the connection is kept for the next hop; before
 	// them the peer is told to cancel, and the connection is dropped.
