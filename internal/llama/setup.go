@@ -24,16 +24,28 @@ type installed struct {
 	Requirements string `json:"requirements"` // SHA-256 of the pinned list
 }
 
+// pins are what a complete directory holds.
+type pins struct {
+	requirements []byte
+	modelSize    int64
+	modelSHA256  string
+}
+
 // setup is one run of Setup.
 type setup struct {
-	env *Env
-	out io.Writer
+	env  *Env
+	out  io.Writer
+	pins pins
 }
 
 // Setup makes sure that dir holds the engine, and returns it. The first time that takes a download of 127 MB, and where
 // this is root also whatever of pip and libgomp the system lacks; progress is told line by line. After that it needs no
 // network and less than a second. Two setups of one directory wait for each other.
 func Setup(ctx context.Context, dir string, progress io.Writer) (*Env, error) {
+	return setUp(ctx, dir, progress, pins{requirements, modelSize, modelSHA256})
+}
+
+func setUp(ctx context.Context, dir string, progress io.Writer, p pins) (*Env, error) {
 	env, err := newEnv(dir, "")
 	if err != nil {
 		return nil, err
@@ -41,7 +53,7 @@ func Setup(ctx context.Context, dir string, progress io.Writer) (*Env, error) {
 	if err := os.MkdirAll(env.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("llama: %w", err)
 	}
-	s := &setup{env: env, out: progress}
+	s := &setup{env: env, out: progress, pins: p}
 	unlock, err := s.lock(ctx)
 	if err != nil {
 		return nil, err
@@ -67,14 +79,14 @@ func (s *setup) state() string { return filepath.Join(s.env.Dir, "installed.json
 func (s *setup) complete() bool {
 	b, err := os.ReadFile(s.state())
 	var st installed
-	if err != nil || json.Unmarshal(b, &st) != nil || st.Requirements != sum(requirements) {
+	if err != nil || json.Unmarshal(b, &st) != nil || st.Requirements != sum(s.pins.requirements) {
 		return false
 	}
 	if _, err := os.Stat(st.Python); err != nil {
 		s.say("the Python of the last setup, %s, is gone", st.Python)
 		return false
 	}
-	if err := checkModel(s.env.Model); err != nil {
+	if err := s.checkModel(s.env.Model); err != nil {
 		s.say("%v; installing again", err)
 		return false
 	}
@@ -100,7 +112,7 @@ func (s *setup) install(ctx context.Context) error {
 	if err := s.packages(ctx, pip, fresh); err != nil {
 		return err
 	}
-	if err := checkModel(filepath.Join(fresh, filepath.FromSlash(modelFile))); err != nil {
+	if err := s.checkModel(filepath.Join(fresh, filepath.FromSlash(modelFile))); err != nil {
 		return err
 	}
 	if err := s.loads(ctx, python, fresh); err != nil {
@@ -109,7 +121,7 @@ func (s *setup) install(ctx context.Context) error {
 	if err := errors.Join(os.RemoveAll(s.env.Packages), os.Rename(fresh, s.env.Packages)); err != nil {
 		return fmt.Errorf("llama: %w", err)
 	}
-	b, _ := json.Marshal(installed{Python: python, Requirements: sum(requirements)}) // plain strings
+	b, _ := json.Marshal(installed{Python: python, Requirements: sum(s.pins.requirements)}) // plain strings
 	if err := replaceFile(s.state(), b); err != nil {
 		return fmt.Errorf("llama: %w", err)
 	}
@@ -122,7 +134,7 @@ func (s *setup) install(ctx context.Context) error {
 func (s *setup) packages(ctx context.Context, pip []string, into string) error {
 	tmp := filepath.Join(s.env.Dir, "download")
 	list := filepath.Join(s.env.Dir, "requirements.txt")
-	if err := errors.Join(os.RemoveAll(tmp), os.MkdirAll(tmp, 0o755), replaceFile(list, requirements)); err != nil {
+	if err := errors.Join(os.RemoveAll(tmp), os.MkdirAll(tmp, 0o755), replaceFile(list, s.pins.requirements)); err != nil {
 		return fmt.Errorf("llama: %w", err)
 	}
 	defer os.RemoveAll(tmp)
@@ -217,7 +229,7 @@ func (s *setup) run(ctx context.Context, env []string, name string, args ...stri
 	return text, err
 }
 
-func checkModel(path string) error {
+func (s *setup) checkModel(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("llama: the model is missing: %w", err)
@@ -227,15 +239,15 @@ func checkModel(path string) error {
 	if err != nil {
 		return fmt.Errorf("llama: %w", err)
 	}
-	if info.Size() != modelSize {
-		return fmt.Errorf("llama: the model %s has %d bytes and should have %d", path, info.Size(), modelSize)
+	if info.Size() != s.pins.modelSize {
+		return fmt.Errorf("llama: the model %s has %d bytes and should have %d", path, info.Size(), s.pins.modelSize)
 	}
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
 		return fmt.Errorf("llama: %w", err)
 	}
-	if got := hex.EncodeToString(h.Sum(nil)); got != modelSHA256 {
-		return fmt.Errorf("llama: the model %s has the SHA-256 %s and should have %s", path, got, modelSHA256)
+	if got := hex.EncodeToString(h.Sum(nil)); got != s.pins.modelSHA256 {
+		return fmt.Errorf("llama: the model %s has the SHA-256 %s and should have %s", path, got, s.pins.modelSHA256)
 	}
 	return nil
 }
