@@ -20,11 +20,13 @@ import "time"
 //
 //	Rules, with the margin = max(GainMin, GainPermille of the prefill of the whole prompt):
 //	  1. those are near that cost at most the margin more than the cheapest, and are at most a quarter of the margin
-//	     farther away than the nearest of them (the margin is for what is estimated; distance is measured);
-//	  2. home, where it is near, holds some of the prompt and as much as any of them, and lacks less than the margin: what
-//	     it lacks is not worth placing well, so there is nothing to gain by leaving;
-//	  3. else the greatest rendezvous rank of the request's key among the near: every origin finds the same peer for the
-//	     same new prefix before any view tells of it, and different prefixes spread, however stale the views are.
+//	     farther away than the nearest of them (the margin is for what is estimated; distance is measured). The one with
+//	     the greatest rendezvous rank for the request's key is proposed: every origin finds the same peer for the same new
+//	     prefix before any view tells of it, and different prefixes spread, however stale the views are;
+//	  2. home instead, where it is near, holds some of the prompt and as much as any of them, and lacks less than the
+//	     margin: what it lacks is not worth placing well, so there is nothing to gain by leaving;
+//	  3. home instead, where the proposed peer holds more of the prompt, and the distance takes more than its prefill
+//	     saves, or would do so over the next requests with the same prefix: a copy at home serves those without a hop.
 //	Tie-break: the lesser ID, where two ranks are equal.
 //
 //	Parameters: GainMin, GainPermille, EvictionPermille, BalancePermille; docs/decisions/0001-cost-policy.md has the
@@ -37,7 +39,7 @@ func (p *Policy) cost(req *Request, cands []Candidate, terms []Term) (int, Reaso
 	best, near, match := p.near(req, cands, terms, terms[least].Total+margin, margin/4)
 	h := home(req, terms)
 	switch {
-	case best == h:
+	case best == h, h >= 0 && cands[best].Match > cands[h].Match && !p.worthLeaving(req, &terms[h], &terms[best]):
 		return h, ByHome
 	case h >= 0 && terms[h].NearEqual && cands[h].Match > 0 && cands[h].Match >= match && terms[h].Prefill <= margin:
 		return h, ByHome
@@ -47,6 +49,16 @@ func (p *Policy) cost(req *Request, cands []Candidate, terms []Term) (int, Reaso
 		return best, ByPrefix
 	}
 	return best, ByCost
+}
+
+// followersShare is the part of a prefix's recent requests (one in so many) that a copy of it can count on: caches evict.
+const followersShare = 4
+
+// worthLeaving is rule 3, for a peer that holds more of the prompt than home.
+func (p *Policy) worthLeaving(req *Request, here, there *Term) bool {
+	saved := here.Queue + here.Prefill - there.Prefill
+	again := time.Duration(min(int64(there.Network)*(p.heat.count(req.Shared)/followersShare), int64(maxTerm)))
+	return saved > there.Network && here.Total-there.Total > again
 }
 
 // near marks the candidates that cost at most limit and are not farther than slack beyond the nearest of them. It returns

@@ -114,6 +114,7 @@ func (p *Policy) settle(req *Request, cands []Candidate, chosen int, d *Decision
 		}
 	}
 	if d.Reason == ByAllPushBack {
+		d.Margin = NoDecline
 		d.RetryAfter = min(max(t.Queue, minRetry), maxRetry)
 	}
 }

@@ -125,16 +125,14 @@ func (p *Policy) Decide(req *Request, cands []Candidate, d *Decision) {
 		p.nobody(f, d)
 		return
 	}
-	chosen, reason := p.choose(req, cands, d.Terms, f)
-	d.Reason = reason
+	var chosen int
+	if chosen, d.Reason = p.choose(req, cands, d.Terms); f.allPushBack {
+		d.Reason = ByAllPushBack
+	}
 	p.settle(req, cands, chosen, d)
 }
 
-func (p *Policy) choose(req *Request, cands []Candidate, terms []Term, f field) (int, Reason) {
-	if f.allPushBack {
-		i, _ := p.cost(req, cands, terms)
-		return i, ByAllPushBack
-	}
+func (p *Policy) choose(req *Request, cands []Candidate, terms []Term) (int, Reason) {
 	switch p.cfg.Policy {
 	case Local:
 		return p.local(req, cands, terms)
