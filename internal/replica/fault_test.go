@@ -17,6 +17,7 @@ func TestRestartedAgentFindsItsOldDocumentAtItsPeers(t *testing.T) {
 	s.docs["b"].Dead("a", s.now) // SIGKILL
 	a := s.start("a", born+5000, Limits{})
 	a.Recall(time.Minute)
+	s.docs["b"].Dead("a", s.now) // whose membership has not seen the new life yet
 	must(t, a.Set(info, "epoch 1"))
 	must(t, a.Change(blocks, addRange(50000, 10))) // served meanwhile
 	s.round("a", "c")                              // knows nothing: must not make the new document known, and the old one lost
@@ -30,6 +31,7 @@ func TestRestartedAgentFindsItsOldDocumentAtItsPeers(t *testing.T) {
 	}
 	must(t, a.Change(blocks, old.Sets[0].Ops))
 	a.EndRecall()
+	s.docs["b"].Alive("a", s.now)
 	before := s.docs["a"].Stats().Patches
 	ops := 0
 	for _, x := range s.round("b", "a") {
@@ -207,6 +209,15 @@ func TestHalfACopyIsNeverTakenForTheWhole(t *testing.T) {
 			t.Fatal("parts of two copies do not fit together")
 		}
 	}
+	// Parts that do not belong together, or not in this order.
+	swapped := []Delta{*parts[0], *parts[1], *parts[2]}
+	swapped[1].Sets, swapped[2].Sets = swapped[2].Sets, swapped[1].Sets
+	mixed := New("reader", born, newMemory(), Limits{})
+	for i, want := range []Outcome{Staged, Staged, Corrupt} {
+		if got := mixed.Apply(&swapped[i], 0); got != want || mixed.dump("owner") != "nothing" {
+			t.Errorf("mixed part %d: %v, want %v", i, got, want)
+		}
+	}
 	// A part that never comes: the rest goes.
 	d := New("reader", born, newMemory(), Limits{})
 	d.Apply(parts[0], 0)
@@ -217,6 +228,30 @@ func TestHalfACopyIsNeverTakenForTheWhole(t *testing.T) {
 	d.Expire(Defaults().KeepStaged, nil)
 	if d.Stats().StagedOps != 0 || d.Apply(parts[1], 0) != Staged {
 		t.Error("an incomplete copy stays for ever")
+	}
+}
+
+func TestPatchForAnotherBaseIsAGap(t *testing.T) {
+	o := New("owner", born, newMemory(), Limits{})
+	must(t, o.Change(blocks, addRange(1, 500)))
+	d := New("reader", born, newMemory(), Limits{})
+	for _, p := range o.Snapshot("owner") {
+		d.Apply(p, 0)
+	}
+	must(t, o.Change(blocks, addRange(1000, 3)))
+	o.Commit()
+	patch := *o.makeCopies([]copyPlan{o.own.plan(&Want{Digest: d.Digest("owner"), Trees: d.docs["owner"].trees()})})[0].parts[0]
+	was := d.dump("owner")
+	other := patch
+	other.Base++
+	if got := d.Apply(&other, 0); got != Gap || d.dump("owner") != was {
+		t.Errorf("another base: %v", got)
+	}
+	if got := New("reader", born, newMemory(), Limits{}).Apply(&patch, 0); got != Gap {
+		t.Errorf("no base: %v", got)
+	}
+	if got := d.Apply(&patch, 0); got != Applied || patch.Base == 0 {
+		t.Errorf("its base: %v", got)
 	}
 }
 
@@ -282,7 +317,11 @@ func TestDivergedDocumentIsNotPassedOn(t *testing.T) {
 	bad := *s.docs["a"].own.log[0]
 	bad.Sets = []SetOps{{Section: blocks, Ops: add(61)}}
 	s.docs["b"].Apply(&bad, s.now)
-	s.round("c", "b")
+	for _, x := range append(s.round("c", "b"), s.round("b", "c")...) {
+		for _, d := range x.Deltas {
+			t.Errorf("sent a delta of %s", d.Owner)
+		}
+	}
 	if got := s.docs["c"].dump("a"); got != "nothing" {
 		t.Errorf("c has got a wrong document:\n%s", got)
 	}
