@@ -82,7 +82,7 @@ func testGroup(t *testing.T, f *fakeStarter, hard chan struct{}) (*group, *event
 	f.log = log
 	g := newGroup(f, hard, func(format string, a ...any) { log.add(format, a...) })
 	s := spec{name: "a1", log: filepath.Join(t.TempDir(), "a1.log"), drain: 10 * time.Second}
-	o, err := newOutput(s, false, func(string, string) {})
+	o, err := newOutput(s, false, &g.settled, func(string, string) {})
 	if err != nil {
 		t.Fatal(err)
 	}

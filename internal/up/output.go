@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // Limits of what is kept of a child's output. A log file is given back to its size 0 when it is full, after its content
@@ -21,6 +22,7 @@ type output struct {
 	spec    spec
 	verbose bool
 	show    func(name, line string)
+	settled *atomic.Bool // of its group: whether warnings matter yet
 
 	mu   sync.Mutex
 	part []byte // of a line whose end has not come
@@ -35,12 +37,12 @@ type tailLine struct {
 	shown bool
 }
 
-func newOutput(s spec, verbose bool, show func(name, line string)) (*output, error) {
+func newOutput(s spec, verbose bool, settled *atomic.Bool, show func(name, line string)) (*output, error) {
 	f, err := os.OpenFile(s.log, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("up: log of %s: %w", s.name, err)
 	}
-	return &output{spec: s, verbose: verbose, show: show, file: f}, nil
+	return &output{spec: s, verbose: verbose, settled: settled, show: show, file: f}, nil
 }
 
 // Write never fails: a full disk must not stop a child, which would wait for its pipe.
@@ -83,7 +85,7 @@ func (o *output) line() {
 }
 
 // wanted reports whether a person should see a line at once. A line that does not say its level (a panic, say) counts
-// as important.
+// as important. Warnings do once the shoal has been ready: until then agents warn of peers that are still to start.
 func (o *output) wanted(text string) bool {
 	if o.verbose {
 		return true
@@ -91,12 +93,10 @@ func (o *output) wanted(text string) bool {
 	if o.spec.quiet {
 		return false
 	}
-	for _, level := range []string{"level=INFO", "level=DEBUG", `"level":"INFO"`, `"level":"DEBUG"`} {
-		if strings.Contains(text, level) {
-			return false
-		}
+	level := func(name string) bool {
+		return strings.Contains(text, "level="+name) || strings.Contains(text, `"level":"`+name+`"`)
 	}
-	return true
+	return !level("INFO") && !level("DEBUG") && (!level("WARN") || o.settled.Load())
 }
 
 // record appends to the log file.

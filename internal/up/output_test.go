@@ -5,13 +5,16 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
 func testOutput(t *testing.T, quiet, verbose bool) (*output, *strings.Builder) {
 	var shown strings.Builder
 	s := spec{name: "a1", quiet: quiet, log: filepath.Join(t.TempDir(), "a1.log")}
-	o, err := newOutput(s, verbose, func(name, line string) { shown.WriteString(name + ": " + line + "\n") })
+	var settled atomic.Bool
+	settled.Store(true)
+	o, err := newOutput(s, verbose, &settled, func(name, line string) { shown.WriteString(name + ": " + line + "\n") })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,6 +45,17 @@ func TestLinesAreShownByLevel(t *testing.T) {
 				t.Errorf("the log holds:\n%s\nwant everything", log)
 			}
 		})
+	}
+}
+
+func TestWarningsAreShownOnlyOnceAllWasReady(t *testing.T) {
+	o, shown := testOutput(t, false, false)
+	o.settled.Store(false)
+	o.Write([]byte("level=WARN msg=\"no peer yet\"\nlevel=ERROR msg=bad\n"))
+	o.settled.Store(true)
+	o.Write([]byte("level=WARN msg=\"a peer is gone\"\n"))
+	if want := "a1: level=ERROR msg=bad\na1: level=WARN msg=\"a peer is gone\"\n"; shown.String() != want {
+		t.Errorf("shown:\n%s\nwant:\n%s", shown, want)
 	}
 }
 

@@ -189,7 +189,7 @@ func (u *Up) say(format string, a ...any) { u.note.Printf("shoal up: "+format, a
 func (u *Up) group(st starter, specs []spec) (*group, error) {
 	g := newGroup(st, u.hard, u.say)
 	for _, s := range specs {
-		o, err := newOutput(s, u.cfg.Verbose, func(name, line string) { u.note.Printf("%s: %s", name, line) })
+		o, err := newOutput(s, u.cfg.Verbose, &g.settled, func(name, line string) { u.note.Printf("%s: %s", name, line) })
 		if err != nil {
 			g.close()
 			return nil, err
