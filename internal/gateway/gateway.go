@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 	"path"
+	"runtime/debug"
 	"strings"
 	"sync"
 
@@ -65,6 +66,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	api, word := classify(r.URL.Path)
 	status, reason := http.StatusInternalServerError, ""
 	defer func() { g.metrics.ended(word, status, reason) }()
+	defer g.logPanic()
 
 	tenant, ok := g.auth.tenant(r.Header.Get("Authorization"))
 	var p *problem
@@ -96,6 +98,17 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var cut bool
 	if status, reason, cut = c.serve(w, r, api, word, tenant); cut {
 		panic(http.ErrAbortHandler) // how net/http is told; it logs nothing
+	}
+}
+
+// logPanic says that a request has run into a fault of ours, loudly: the server itself would log it among the noise of
+// clients. The panic goes on, and the server cuts the connection.
+func (g *Gateway) logPanic() {
+	if p := recover(); p != nil {
+		if p != http.ErrAbortHandler {
+			g.log.Error("a fault of this program cut a request; please report it", "panic", p, "stack", string(debug.Stack()))
+		}
+		panic(p)
 	}
 }
 
