@@ -23,7 +23,6 @@ type exchange struct {
 	without             string // one more header field, in canonical form, that does not go on
 	body                []byte
 	tail                []byte // follows body
-	assembled           bool   // the whole answer has to fit in memory
 }
 
 // check refuses what HTTP cannot carry. Fields that came over HTTP pass; those that came over a hop or from a

@@ -27,7 +27,7 @@ func TestGateLetsWaitersInInTheirOrder(t *testing.T) {
 					return
 				}
 				order = append(order, i) // one at a time, by the gate
-				time.Sleep(time.Second)
+				pass(time.Second)
 				release()
 			}()
 			synctest.Wait()
@@ -36,7 +36,7 @@ func TestGateLetsWaitersInInTheirOrder(t *testing.T) {
 			t.Errorf("the eleventh waiter: %v", err)
 		}
 		release()
-		time.Sleep(11 * time.Second)
+		pass(11 * time.Second)
 		synctest.Wait()
 		for i, got := range order {
 			if got != i {

@@ -38,7 +38,7 @@ func watched(t *testing.T, m *moody, run func(p *Prober, sleep func(time.Duratio
 			p.Run(ctx)
 		}()
 		run(p, func(d time.Duration) {
-			time.Sleep(d)
+			pass(d)
 			synctest.Wait()
 		})
 		cancel()
