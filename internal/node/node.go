@@ -116,12 +116,14 @@ type Node struct {
 	order   []*member // sorted by ID
 	me      *member
 
-	info     *peer.Info // published; never nil
-	cache    peer.Cache
-	own      peer.Load // as it will be published next
-	work     work
-	draining bool
-	dirty    bool // something to publish
+	info  *peer.Info // published; never nil
+	cache peer.Cache
+	// ratioUsed is the bytes a token (times 1000) that the tree's size was worked out with.
+	ratioUsed int64
+	own       peer.Load // as it will be published next
+	work      work
+	draining  bool
+	dirty     bool // something to publish
 
 	generation uint64
 	pushed     bool // push-back has changed since TakePushBack
@@ -178,7 +180,8 @@ func New(now time.Duration, cfg Config, self peer.ID, incarnation uint64, rng *r
 	n.store = newStore(n.index)
 	n.docs = replica.New(self, incarnation, n.store, cfg.Replica)
 	n.docs.Recall(now + cfg.AdoptWait)
-	n.tree = prefix.NewTree(n.cache, cfg.MaxBlocks, n.own.MilliTokBytes)
+	n.ratioUsed = n.own.MilliTokBytes
+	n.tree = prefix.NewTree(n.cache, cfg.MaxBlocks, n.ratioUsed)
 	n.me = n.member(self)
 	n.me.self, n.me.alive, n.me.incarnation = true, true, incarnation
 	n.me.info, n.me.load = n.info, &n.own

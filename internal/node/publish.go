@@ -75,13 +75,19 @@ func (n *Node) SetIdentity(version, gateway string) {
 	n.dirty = true
 }
 
+// setCache takes the cache as its adapter describes it now.
 func (n *Node) setCache(info *peer.Info) {
 	if info.Cache == n.cache && n.heardEngine {
 		return
 	}
-	kept := n.tree
+	kept, sameModel := n.tree, info.Cache.Kind == n.cache.Kind
 	n.cache = info.Cache
-	n.tree = prefix.NewTree(n.cache, n.cfg.MaxBlocks, n.load().MilliTokBytes)
+	if sameModel {
+		n.resize()
+		return
+	}
+	n.ratioUsed = n.load().MilliTokBytes
+	n.tree = prefix.NewTree(n.cache, n.cfg.MaxBlocks, n.ratioUsed)
 	n.changes = n.changes[:0]
 	kept.Each(func(e prefix.Element) bool { // the same cache, described better: keep what still fits
 		if !n.tree.Adopt(e) {
@@ -89,6 +95,13 @@ func (n *Node) setCache(info *peer.Info) {
 		}
 		return true
 	})
+	n.apply()
+}
+
+// resize tells the tree how large the cache is, in text: tokens by the learned bytes a token.
+func (n *Node) resize() {
+	n.ratioUsed = n.load().MilliTokBytes
+	n.changes = n.tree.Resize(n.cache.Tokens, n.ratioUsed, n.changes[:0])
 	n.apply()
 }
 

@@ -162,6 +162,9 @@ func (n *Node) learn(now time.Duration, s *serving, u Usage) {
 	if u.Prompt > 0 {
 		n.count.PromptTokens += int64(u.Prompt)
 		n.rates.Bytes(int64(s.bytes), int64(u.Prompt))
+		if r := n.load().MilliTokBytes; r*20 < n.ratioUsed*19 || r*20 > n.ratioUsed*21 {
+			n.resize()
+		}
 	}
 	if u.Cached >= 0 && u.Prompt > 0 {
 		n.count.CachedTokens += int64(u.Cached)
