@@ -19,7 +19,7 @@ setup_python() {
 
 # node_22 is true where the machine's own Node.js is new enough for the client, and has npm.
 node_22() {
-	have node && have npm && node -e 'process.exit(+process.versions.node.split(".")[0] < 22)'
+	have node && have npm && node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 22 ? 1 : 0)'
 }
 
 # setup_node sets SHOAL_TEST_NODE. Debian's Node.js is too old for the client, so that another comes with pip.

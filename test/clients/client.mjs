@@ -80,7 +80,7 @@ const checks = {
     assert(r.usage?.prompt_tokens > 0 && r.usage.completion_tokens > 0, JSON.stringify(r));
   },
   async stream_helper() {
-    const runner = client.chat.completions.stream({ model, messages, max_tokens: 8 });
+    const runner = client.chat.completions.stream({ model, messages });
     let deltas = 0;
     runner.on('content', () => deltas++);
     const final = await runner.finalChatCompletion();
@@ -113,12 +113,16 @@ const checks = {
     await expectError(errors.BadRequestError, 400, 'messages', () => client.chat.completions.create({ model, messages: [] }));
   },
   async aborted_streams_leave_nothing_behind() {
+    const streams = [];
     for (let i = 0; i < 12; i++) {
       const stream = await clients[i % clients.length].chat.completions.create({
         model, max_tokens: 500, stream: true, messages: [...messages, { role: 'user', content: `Go on, ${i}.` }] });
-      for await (const _ of stream) break; // leaving the loop aborts
-      stream.controller.abort();
+      const chunks = stream[Symbol.asyncIterator]();
+      assert.equal((await chunks.next()).done, false);
+      streams.push(stream);
     }
+    assert(await inFlight() >= streams.length, `${await inFlight()} requests are in flight while ${streams.length} streams are open`);
+    for (const stream of streams) stream.controller.abort();
     const limit = Date.now() + 15_000;
     let left;
     while ((left = await inFlight()) > 0 && Date.now() < limit) await new Promise((r) => setTimeout(r, 100));

@@ -86,7 +86,8 @@ def check_stream():
 
 
 def check_stream_helper():
-    with client.chat.completions.stream(model=model, messages=MESSAGES, max_tokens=8) as stream:
+    # Without max_tokens: this part of the client raises where an answer was cut by its length.
+    with client.chat.completions.stream(model=model, messages=MESSAGES) as stream:
         events = [e.type for e in stream]
         final = stream.get_final_completion()
     assert "content.delta" in events and final.choices[0].message.content, events
@@ -166,10 +167,14 @@ def in_flight():
 
 
 def check_aborted_streams_leave_nothing_behind():
+    streams = []
     for i in range(12):
         stream = clients[i % len(clients)].chat.completions.create(
             model=model, messages=MESSAGES + [{"role": "user", "content": "Go on, %d." % i}], max_tokens=500, stream=True)
         next(iter(stream))
+        streams.append(stream)
+    assert in_flight() >= len(streams), "%d requests in flight while %d streams are open" % (in_flight(), len(streams))
+    for stream in streams:
         stream.close()
     limit = time.monotonic() + 15
     while (left := in_flight()) and time.monotonic() < limit:
