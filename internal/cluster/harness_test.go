@@ -35,7 +35,6 @@ type agent struct {
 	grams    *mail[gram]
 	refusals *mail[refused]
 	rounds   atomic.Int64 // messages of rounds that came in
-	dialed   atomic.Bool
 }
 
 type down struct {

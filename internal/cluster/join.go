@@ -110,7 +110,7 @@ func (c *Cluster) keepJoining() {
 			told = false
 		} else if err != nil && !told {
 			told = true
-			c.log.Warn("cluster: peers of the join list are missing; they are tried again for ever", "missing", missing, "err", err)
+			c.log.Warn("cluster: known addresses of peers do not answer; they are tried again and again", "missing", missing, "err", err)
 		}
 		timer := time.NewTimer(jitter(wait))
 		select {

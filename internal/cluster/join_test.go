@@ -62,7 +62,7 @@ func TestJoiningIsTriedUntilTheOtherIsThere(t *testing.T) {
 	addr := freeAddr(t)
 	b := begin(t, "b", with(func(c *Config) { c.Join = []string{addr} }))
 	eventually(t, "several tries", func() bool { return b.c.Stats().JoinErrors >= 3 })
-	if n := b.log.count("level=WARN", "missing"); n != 1 {
+	if n := b.log.count("level=WARN", "do not answer"); n != 1 {
 		t.Errorf("logged %d times", n)
 	}
 	a := begin(t, "a", with(func(c *Config) { c.GossipBind = addr }))

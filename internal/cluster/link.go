@@ -90,14 +90,6 @@ func (l *link) watch(limit, slack time.Duration) {
 	l.nc.SetDeadline(l.deadline)
 }
 
-// unwatch removes the deadline.
-func (l *link) unwatch() {
-	if !l.deadline.IsZero() {
-		l.deadline = time.Time{}
-		l.nc.SetDeadline(time.Time{})
-	}
-}
-
 // frame reads one frame. The payload is valid until the next call. An io.EOF means that the other side closed between
 // two frames.
 func (l *link) frame() (wire.Type, []byte, error) {

@@ -233,7 +233,7 @@ func (c *Cluster) reconcile(id peer.ID) {
 	case want == nil:
 		m.setPeer(id, nil)
 		cur.shut()
-		c.log.Info("cluster: peer down", "peer", id, "left", left)
+		c.log.Debug("cluster: peer down", "peer", id, "left", left)
 		c.h.PeerDown(id, left)
 	default:
 		r := newRemote(c, want)
@@ -241,7 +241,7 @@ func (c *Cluster) reconcile(id peer.ID) {
 		if cur != nil {
 			cur.shut()
 		}
-		c.log.Info("cluster: peer up", "peer", id, "incarnation", want.Incarnation, "addr", want.PeerAddr)
+		c.log.Debug("cluster: peer up", "peer", id, "incarnation", want.Incarnation, "addr", want.PeerAddr)
 		c.h.PeerUp(want.Member)
 		c.wg.Add(1)
 		go c.firstRTT(r)

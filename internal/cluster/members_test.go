@@ -206,7 +206,7 @@ func TestWrongKeyDoesNotJoin(t *testing.T) {
 			if len(a.c.Members())+len(b.c.Members()) != 0 {
 				t.Error("joined")
 			}
-			eventually(t, "b to say that it is alone", func() bool { return b.log.count("level=WARN", "missing") == 1 })
+			eventually(t, "b to say that it is alone", func() bool { return b.log.count("level=WARN", "do not answer") == 1 })
 		})
 	}
 }

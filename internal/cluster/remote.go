@@ -109,7 +109,8 @@ func (r *remote) shut() {
 	}
 }
 
-// expire closes kept connections that were last used before the given tick.
+// expire closes kept connections that were last used before the given number of ticks. In a large shoal that is most of
+// those for rounds: with one of a thousand peers there is a round every few minutes.
 func (r *remote) expire(age uint32) {
 	now := r.c.tick.Load()
 	r.mu.Lock()
@@ -119,6 +120,10 @@ func (r *remote) expire(age uint32) {
 	}
 	gone := slices.Clone(r.idle[:old])
 	r.idle = slices.Delete(r.idle, 0, old)
+	if r.round != nil && now-r.round.tick.Load() > age {
+		gone = append(gone, r.round)
+		r.round = nil
+	}
 	r.mu.Unlock()
 	for _, l := range gone {
 		l.close()

@@ -260,6 +260,7 @@ func (r *remote) takeRound() *link {
 
 func (r *remote) keepRound(l *link) {
 	l.reused = true
+	l.tick.Store(r.c.tick.Load())
 	r.mu.Lock()
 	if r.down || r.round != nil {
 		r.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"shoal/internal/peer"
@@ -227,4 +228,32 @@ func TestPeersOfARoundAreRandom(t *testing.T) {
 	if len(c.pick(nil, 100)) != 10 || len(c.pick(nil, 0)) != 0 || len(c.pick(nil, -1)) != 0 {
 		t.Error("not as many as there are")
 	}
+}
+
+// Connections that no round has used for long are closed: in a large shoal they would be one for each peer.
+func TestConnectionForRoundsIsNotKeptForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, echo)
+		defer r.close()
+		for _, c := range []*Cluster{r.a.c, r.b.c} {
+			c.wg.Add(1)
+			go c.sweep()
+		}
+		to := r.a.c.members.get("b")
+		for range 5 {
+			r.a.c.round(to)
+			pass(20 * time.Second)
+		}
+		if n := r.dials.Load(); n != 1 {
+			t.Errorf("%d dials", n)
+		}
+		pass(15 * time.Second)
+		if n := r.b.c.Stats().Conns; n != 0 {
+			t.Errorf("%d connections", n)
+		}
+		r.a.c.round(to)
+		if s := r.a.c.Stats(); s.Rounds != 6 || s.RoundErrors != 0 || r.dials.Load() != 2 {
+			t.Errorf("%+v", s)
+		}
+	})
 }
