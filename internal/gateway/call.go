@@ -93,6 +93,11 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request, api api, word, tena
 	return a.status, c.reason, cut
 }
 
+// thinned is what routing keeps of a chain. It is made anew for each request: the node holds on to it.
+func thinned(chain []prefix.Hash) []prefix.Hash {
+	return prefix.Thin(make([]prefix.Hash, 0, prefix.Thinned(len(chain))), chain)
+}
+
 // statusClientGone counts requests whose client did not wait for the status, as nginx does.
 const statusClientGone = 499
 
@@ -126,7 +131,7 @@ func (c *call) prepare(w http.ResponseWriter, r *http.Request, api api, tenant s
 	}
 	c.chain.Reset(d.Root())
 	bytes := s.Render(&c.chain)
-	c.req = node.Request{Model: m.Name, Chain: slices.Clone(c.chain.Blocks()), Tail: c.chain.Tail(), Bytes: bytes, MaxTokens: s.MaxTokens}
+	c.req = node.Request{Model: m.Name, Chain: thinned(c.chain.Blocks()), Tail: c.chain.Tail(), Bytes: bytes, MaxTokens: s.MaxTokens}
 	c.wantsWhy = !c.secret && r.Header.Get(headerExplain) == "1"
 	c.req.Explain = c.wantsWhy
 

@@ -16,7 +16,7 @@ const MaxTries = 3
 // Request is what routing needs to know of an inference request.
 type Request struct {
 	Model string // the name that engines know, aliases resolved
-	// Chain is the prompt's text-block hashes. Nobody changes it once it has been routed: the node keeps it while the
+	// Chain is the prompt's text-block hashes, thinned (prefix.Thin). Nobody changes it once it has been routed: the node keeps it while the
 	// request is in flight.
 	Chain     []prefix.Hash
 	Tail      prefix.Hash // hash of what follows the last full block

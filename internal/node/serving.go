@@ -196,17 +196,17 @@ func (n *Node) checkBelief(s *serving, u Usage) {
 	if !s.quiet {
 		return // another prompt's blocks were counted on that had not been computed yet: nothing was evicted
 	}
-	n.correct(s.chain, int(int64(u.Cached)*n.own.MilliTokBytes/1000)/prefix.BlockBytes)
+	n.correct(s.chain, prefix.Thinned(int(int64(u.Cached)*n.own.MilliTokBytes/1000)/prefix.BlockBytes))
 	n.insert(s.chain) // computed by this very request
 }
 
-// blockTokens is how many tokens so many text blocks are, by l's ratio, rounding down.
+// blockTokens is how many tokens so many blocks of a thinned chain are, by l's ratio, rounding down.
 func (n *Node) blockTokens(l *peer.Load, blocks int) int64 {
 	r := l.MilliTokBytes
 	if r <= 0 {
 		r = peer.PriorMilliTokBytes
 	}
-	return int64(blocks) * prefix.BlockBytes * 1000 / r
+	return int64(prefix.Unthinned(blocks)) * prefix.BlockBytes * 1000 / r
 }
 
 // halfLife is that of the balance of work; it decays in steps of a sixteenth of it.
