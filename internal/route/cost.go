@@ -38,14 +38,24 @@ func (p *Policy) cost(req *Request, cands []Candidate, terms []Term) (int, Reaso
 	margin := p.margin(req, &cands[least])
 	best, near, match := p.near(req, cands, terms, terms[least].Total+margin, margin/4)
 	h := home(req, terms)
+	if h < 0 {
+		switch {
+		case near > 1:
+			return best, BySpread
+		case cands[best].Match > 0:
+			return best, ByPrefix
+		}
+		return best, ByCost
+	}
+	held := cands[h].Match
+	nothingToPlace := terms[h].NearEqual && held > 0 && held >= match && terms[h].Prefill <= margin
+	tooFar := cands[best].Match > held && !p.worthLeaving(req, &terms[h], &terms[best])
 	switch {
-	case best == h, h >= 0 && cands[best].Match > cands[h].Match && !p.worthLeaving(req, &terms[h], &terms[best]):
-		return h, ByHome
-	case h >= 0 && terms[h].NearEqual && cands[h].Match > 0 && cands[h].Match >= match && terms[h].Prefill <= margin:
+	case best == h, nothingToPlace, tooFar:
 		return h, ByHome
 	case near > 1:
 		return best, BySpread
-	case h >= 0 && cands[best].Match > cands[h].Match, h < 0 && cands[best].Match > 0:
+	case cands[best].Match > held:
 		return best, ByPrefix
 	}
 	return best, ByCost

@@ -114,3 +114,107 @@ func TestFewShotTable(t *testing.T) {
 		}
 	}
 }
+
+func TestCostComesNearOneCacheOnConversations(t *testing.T) {
+	const peers, blocks = 4, 500
+	trace := conversations(2500, 3, 1)
+	at := func(k Kind, interval time.Duration) *outcome {
+		r := mooncake(k, peers, interval, 1, 1)
+		r.cacheBlocks = blocks
+		if k == LongestPrefix { // without the relief that push-back gives it
+			r.pushBack = PushBackConfig{High: time.Hour, HighWaiting: 1 << 19}
+		}
+		return r.run(trace)
+	}
+	one := oneCache(trace, peers*blocks)
+	turns, longest := at(RoundRobin, lan), at(LongestPrefix, 0)
+	for _, interval := range []time.Duration{0, lan, 5 * time.Second} {
+		cost := at(Cost, interval)
+		t.Logf("%v: cost %.1f %% in %v, largest %.0f %%; round-robin %.1f %% in %v; longest-prefix %.1f %%, largest %.0f %%; one cache %.1f %%", interval,
+			cost.hitRate(), cost.meanTTFT(), cost.largestShare(), turns.hitRate(), turns.meanTTFT(), longest.hitRate(), longest.largestShare(), one)
+		if cost.hitRate() < one-1 || cost.hitRate() < turns.hitRate()+10 {
+			t.Errorf("%v: cost hits %.1f %%, round-robin %.1f %%, one cache as large as all %.1f %%", interval, cost.hitRate(), turns.hitRate(), one)
+		}
+		if cost.meanTTFT() > turns.meanTTFT()*9/10 {
+			t.Errorf("%v: cost takes %v to the first token, round-robin %v", interval, cost.meanTTFT(), turns.meanTTFT())
+		}
+		if cost.largestShare() > 35 || longest.largestShare() < 90 {
+			t.Errorf("%v: cost's busiest peer serves %.0f %%, longest-prefix's %.0f %%", interval, cost.largestShare(), longest.largestShare())
+		}
+	}
+}
+
+func TestCostBeatsRoundRobinAndSpreadsOnFewShot(t *testing.T) {
+	for _, skew := range []float64{0, 1, 2} {
+		trace := fewShot(1500, skew, 6, 1)
+		turns := paper(RoundRobin, 1500, lan, 2*time.Millisecond, 1).run(trace)
+		longest := paper(LongestPrefix, 1500, 0, 2*time.Millisecond, 1).run(trace)
+		cost := paper(Cost, 1500, lan, 2*time.Millisecond, 1).run(trace)
+		t.Logf("skew %v: cost %.1f %% in %v, largest %.0f %%; round-robin %.1f %% in %v; longest-prefix %.1f %% in %v, largest %.0f %%", skew,
+			cost.hitRate(), cost.meanTTFT(), cost.largestShare(), turns.hitRate(), turns.meanTTFT(), longest.hitRate(), longest.meanTTFT(), longest.largestShare())
+		if cost.hitRate() < turns.hitRate()+2 || cost.meanTTFT() > turns.meanTTFT()*9/10 {
+			t.Errorf("skew %v: cost hits %.1f %% in %v, round-robin %.1f %% in %v", skew, cost.hitRate(), cost.meanTTFT(), turns.hitRate(), turns.meanTTFT())
+		}
+		if skew > 0 && cost.largestShare() > longest.largestShare()*8/10 {
+			t.Errorf("skew %v: the busiest peer serves %.0f %%, under longest-prefix %.0f %%", skew, cost.largestShare(), longest.largestShare())
+		}
+	}
+}
+
+func TestNewcomerWarmsUpWithoutDrowning(t *testing.T) { // pitfalls 1
+	trace := conversations(2500, 3, 2)
+	r := mooncake(Cost, 5, lan, 1, 1)
+	r.cacheBlocks = 500
+	r.joins = trace[len(trace)/2].at
+	o := r.run(trace)
+	t.Logf("busy %v, served %v, p99 %v", o.joined, o.served, o.quantile(990))
+	share := 100 * o.served[4] / (len(trace) / 2)
+	if o.joined > 45*time.Second || share < 10 || share > 30 {
+		t.Errorf("the fifth peer is busy for %v of its first minute and serves %d %% from its coming on", o.joined, share)
+	}
+	if before := mooncake(Cost, 4, lan, 1, 1); o.quantile(990) > 2*before.run(trace).quantile(990) {
+		t.Errorf("p99 is %v with it, %v without", o.quantile(990), before.run(trace).quantile(990))
+	}
+}
+
+func TestSlowPeerGetsLess(t *testing.T) {
+	trace := conversations(2500, 3, 3)
+	r := mooncake(Cost, 4, lan, 1, 1)
+	r.cacheBlocks, r.slow = 500, 4
+	o := r.run(trace)
+	if share := 100 * o.served[3] / len(trace); share > 18 || share == 0 {
+		t.Errorf("a peer of a quarter of the speed serves %d %%", share)
+	}
+	r.cfg.Policy = RoundRobin
+	if turns := r.run(trace); o.meanTTFT() > turns.meanTTFT()*6/10 {
+		t.Errorf("cost takes %v, round-robin %v", o.meanTTFT(), turns.meanTTFT())
+	}
+}
+
+// A shoal that computes every prompt anew where it enters has less capacity than one that finds prefixes: served at home
+// while all push back, a start with cold caches would never end.
+func TestFullShoalKeepsItsHitsAndRecovers(t *testing.T) {
+	trace := fewShot(2500, 0, 15, 1)
+	o := paper(Cost, 1500, lan, 2*time.Millisecond, 1).run(trace)
+	if late := o.ttft[len(o.ttft)*3/4:]; o.hitRate() < 80 || mean(late) > time.Second {
+		t.Errorf("hits %.1f %%; the last quarter waits %v", o.hitRate(), mean(late))
+	}
+	r := paper(RoundRobin, 1500, lan, 2*time.Millisecond, 1)
+	r.blind, r.pushBack = true, PushBackConfig{High: time.Hour, HighWaiting: 1 << 19}
+	if turns := r.run(trace); mean(turns.ttft[len(trace)*3/4:]) < 10*time.Second {
+		t.Errorf("this load is no test: round-robin keeps up with it")
+	}
+}
+
+func mean(d []time.Duration) time.Duration {
+	o := outcome{ttft: d}
+	return o.meanTTFT()
+}
+
+func TestReplayIsTheSameForTheSameSeed(t *testing.T) {
+	trace := conversations(400, 3, 4)
+	a, b := mooncake(Cost, 4, lan, 1, 5).run(trace), mooncake(Cost, 4, lan, 1, 5).run(trace)
+	if fmt.Sprint(a) != fmt.Sprint(b) {
+		t.Error("two replays with one seed differ")
+	}
+}

@@ -3,7 +3,7 @@ package route
 // The longest-prefix policy: the rule of "Towards Distributed Inference of LLMs on a P2P Network" to the letter.
 //
 //	Inputs: the longest prefix match of every peer, by the replicas as they are; who pushes back.
-//	Rules: 1. a peer that pushes back is left out (the paper's specialist push-back), while another does not;
+//	Rules: 1. a peer that pushes back is left out (the paper's specialist push-back); where all do, home takes it;
 //	       2. the peer with the longest match, where it is longer than home's;
 //	       3. else home.
 //	Tie-break: the lesser ID among peers with the same match; the paper does not say.
@@ -13,6 +13,9 @@ package route
 //	rank of the request's key, which the paper, whose every node serves, does not need.
 func (p *Policy) longestPrefix(req *Request, cands []Candidate, terms []Term) (int, Reason) {
 	h := home(req, terms)
+	if h >= 0 && exclusion(&cands[h]) == PushedBack { // it is eligible only because all push back
+		return h, ByHome
+	}
 	best := h
 	for i := range cands {
 		if terms[i].Excluded != Eligible || i == h {

@@ -14,7 +14,7 @@ import (
 // prefills that ran alone, of answers that came to their end. What cannot be a sample (no time, no tokens) is dropped.
 //
 // Rates and the ratio are weighed by tokens: a prompt of which four tokens were computed tells of the engine's constant
-// delay, not of its rate. No single sample weighs more than all others together.
+// delay, not of its rate. No single sample weighs as much as all others together.
 type Rates struct {
 	prefill, decode, service, bytes window
 }
@@ -101,9 +101,9 @@ func (w *window) update() {
 			heaviest = i
 		}
 	}
-	if others := total - s[heaviest].weight; w.n > 1 && s[heaviest].weight > others {
-		s[heaviest].weight = others
-		total = 2 * others
+	if others := total - s[heaviest].weight; others > 1 && s[heaviest].weight >= others {
+		s[heaviest].weight = others - 1
+		total = 2*others - 1
 	}
 	slices.SortFunc(s, func(a, b sample) int { // by value; equal ones are interchangeable
 		switch {

@@ -50,8 +50,8 @@ func readMooncake(path string, steady bool) ([]traceRequest, error) {
 	return trace, nil
 }
 
-// conversations makes a trace in the shape of Mooncake's: all prompts share their first block; three in ten conversations
-// go on, after some minutes, with all that was said and something more.
+// conversations makes a trace in the shape of Mooncake's: all prompts share their first block; four in ten turns are
+// followed by another, up to a minute later, with all that was said and something more.
 func conversations(n int, perSecond float64, seed uint64) []traceRequest {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	type turn struct {
@@ -81,7 +81,7 @@ func conversations(n int, perSecond float64, seed uint64) []traceRequest {
 		}
 		trace = append(trace, traceRequest{at: now, blocks: blocks, tokens: len(blocks)*512 - rng.IntN(512), output: 50 + rng.IntN(500)})
 		if rng.IntN(100) < 40 {
-			going = append(going, turn{now + time.Duration(20+rng.IntN(120))*time.Second, blocks})
+			going = append(going, turn{now + time.Duration(5+rng.IntN(60))*time.Second, blocks})
 		}
 	}
 	return trace
