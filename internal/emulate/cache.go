@@ -13,9 +13,10 @@ type cache struct {
 	at       map[prefix.Hash]int32
 	slab     []block // 0 is the head of the queue
 	free     []int32
-	pinned   int // blocks with a hash and users
-	private  int // blocks without a hash; every one has one user
-	reserved int // blocks that running sequences may still take
+	found    []int32 // scratch of match
+	pinned   int     // blocks with a hash and users
+	private  int     // blocks without a hash; every one has one user
+	reserved int     // blocks that running sequences may still take
 	evicted  int64
 }
 
@@ -33,22 +34,23 @@ func newCache(capacity int) *cache {
 // used is how many blocks hold something.
 func (c *cache) used() int { return len(c.at) + c.private }
 
-// match is how many of the first blocks of a chain are cached, at most limit.
-func (c *cache) match(chain []prefix.Hash, limit int) int {
-	n := 0
-	for n < min(limit, len(chain)) {
-		if _, ok := c.at[chain[n]]; !ok {
+// match finds those of the first blocks of a chain that are cached, at most limit. They are valid until the next match.
+func (c *cache) match(chain []prefix.Hash, limit int) []int32 {
+	c.found = c.found[:0]
+	for _, h := range chain[:min(limit, len(chain))] {
+		i, ok := c.at[h]
+		if !ok {
 			break
 		}
-		n++
+		c.found = append(c.found, i)
 	}
-	return n
+	return c.found
 }
 
 // fits reports whether a sequence can use these cached blocks and take so many more, whatever the others still take.
-func (c *cache) fits(cached []prefix.Hash, more int) bool {
-	for _, h := range cached {
-		if c.slab[c.at[h]].users == 0 {
+func (c *cache) fits(cached []int32, more int) bool {
+	for _, i := range cached {
+		if c.slab[i].users == 0 {
 			more++ // it cannot be evicted any more
 		}
 	}
@@ -56,15 +58,13 @@ func (c *cache) fits(cached []prefix.Hash, more int) bool {
 }
 
 // pin adds a user to a cached block.
-func (c *cache) pin(h prefix.Hash) int32 {
-	i := c.at[h]
+func (c *cache) pin(i int32) {
 	b := &c.slab[i]
 	if b.users == 0 {
 		c.unlink(i)
 		c.pinned++
 	}
 	b.users++
-	return i
 }
 
 // unpin takes a user away; without any the block goes to the end of the queue.
@@ -81,8 +81,9 @@ func (c *cache) unpin(i int32) {
 
 // store makes a computed block findable, for one user. Where another sequence has computed the same one, it is shared.
 func (c *cache) store(h prefix.Hash) int32 {
-	if _, ok := c.at[h]; ok {
-		return c.pin(h)
+	if i, ok := c.at[h]; ok {
+		c.pin(i)
+		return i
 	}
 	c.room()
 	var i int32

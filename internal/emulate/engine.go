@@ -184,7 +184,7 @@ func (e *Engine) Next() (time.Duration, bool) {
 
 // Match is how many prompt tokens of a chain the cache would give now to a request with so many.
 func (e *Engine) Match(chain []prefix.Hash, prompt int) int {
-	return e.cache.match(chain, e.reusable(prompt)) * e.cfg.BlockTokens
+	return len(e.cache.match(chain, e.reusable(prompt))) * e.cfg.BlockTokens
 }
 
 // Stats tells the counts of now.
@@ -230,21 +230,22 @@ func (e *Engine) begin(at time.Duration) {
 
 // start moves the first waiting request into the batch, if all its blocks will fit.
 func (e *Engine) start(s *sequence) bool {
-	match := e.cache.match(s.Chain, e.reusable(s.Prompt))
-	rest := e.blocks(s.Prompt+s.Output) - match
-	if !e.cache.fits(s.Chain[:match], rest) {
+	found := e.cache.match(s.Chain, e.reusable(s.Prompt))
+	rest := e.blocks(s.Prompt+s.Output) - len(found)
+	if !e.cache.fits(found, rest) {
 		return false
 	}
 	e.waiting[0] = nil
 	e.waiting = e.waiting[1:]
 	e.running = append(e.running, s)
 	s.started = true
-	for _, h := range s.Chain[:match] {
-		s.named = append(s.named, e.cache.pin(h))
+	for _, i := range found {
+		e.cache.pin(i)
 	}
+	s.named = append(make([]int32, 0, len(s.Chain)), found...)
 	s.reserved = rest
 	e.cache.reserved += rest
-	s.cached = match * e.cfg.BlockTokens
+	s.cached = len(found) * e.cfg.BlockTokens
 	s.computed = s.cached
 	e.stats.PromptTokens += int64(s.Prompt)
 	e.stats.CachedTokens += int64(s.cached)

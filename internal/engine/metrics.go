@@ -13,6 +13,7 @@ import (
 type metrics struct {
 	product          string
 	running, waiting int
+	slots            int // that can run at once
 	kvPermille       int // of the KV memory that requests in flight hold
 	cachePermille    int // of the prefix cache that holds anything
 	blockTokens      int
@@ -33,6 +34,7 @@ const (
 	gInfo
 	gCounter
 	gStart
+	gSlots
 	gauges
 )
 
@@ -59,6 +61,8 @@ func meaning(name string) (g gauge, ok bool) {
 	case "vllm_prompt_tokens", "sglang_prompt_tokens", "llamacpp_prompt_tokens", "trtllm_request_success",
 		"shoal_emulated_prompt_tokens":
 		return gCounter, true
+	case "shoal_emulated_running_most":
+		return gSlots, true
 	case "process_start_time_seconds":
 		return gStart, true
 	}
@@ -95,6 +99,7 @@ func readMetrics(page []byte) metrics {
 		}
 	}
 	m.running, m.waiting = total(sum[gRunning], n[gRunning]), total(sum[gWaiting], n[gWaiting])
+	m.slots = total(sum[gSlots], n[gSlots])
 	m.kvPermille, m.cachePermille = permille(sum[gKV], n[gKV]), permille(sum[gCache], n[gCache])
 	if n[gBlock] > 0 && n[gBlocks] > 0 {
 		m.blockTokens = total(sum[gBlock]/float64(n[gBlock]), 1)

@@ -116,7 +116,7 @@ func (e *openai) Probe(ctx context.Context) (Report, error) {
 func (e *openai) report(m metrics) Report {
 	t := e.Traits()
 	r := Report{Models: e.models, Running: m.running, Waiting: m.waiting, KVPermille: m.kvPermille, CachePermille: m.cachePermille,
-		Slots: peer.Unknown, CacheTokens: peer.Unknown, BlockTokens: t.Cache.BlockTokens, Epoch: m.epoch, Cache: t.Cache, Salts: t.Salts}
+		Slots: m.slots, CacheTokens: peer.Unknown, BlockTokens: t.Cache.BlockTokens, Epoch: m.epoch, Cache: t.Cache, Salts: t.Salts}
 	if m.cacheTokens > 0 {
 		r.CacheTokens = m.cacheTokens
 	}

@@ -101,16 +101,16 @@ vllm:gpu_cache_usage_perc{engine="1"} 0.75
 vllm:cache_config_info{block_size="16",effective_attention_block_size="32",num_gpu_blocks="100",num_gpu_blocks_override="None",engine="0"} 1.0
 vllm:cache_config_info{block_size="16",num_gpu_blocks="100",engine="1"} 1.0
 vllm:prompt_tokens_total{engine="0"} 10
-`, metrics{product: "vllm", running: 7, waiting: 1, kvPermille: 500, cachePermille: -1, blockTokens: 16, cacheTokens: 3200, epoch: peer.Epoch{Counter: 10}}},
+`, metrics{product: "vllm", running: 7, waiting: 1, slots: -1, kvPermille: 500, cachePermille: -1, blockTokens: 16, cacheTokens: 3200, epoch: peer.Epoch{Counter: 10}}},
 		{"vLLM, both names", "vllm:kv_cache_usage_perc 0.5\nvllm:gpu_cache_usage_perc 0.5\n",
-			metrics{product: "vllm", running: -1, waiting: -1, kvPermille: 500, cachePermille: -1, blockTokens: -1, cacheTokens: -1}},
+			metrics{product: "vllm", running: -1, waiting: -1, slots: -1, kvPermille: 500, cachePermille: -1, blockTokens: -1, cacheTokens: -1}},
 		{"SGLang", `
 sglang:num_running_reqs{model_name="m"} 2
 sglang:num_queue_reqs{model_name="m"} 5
 sglang:token_usage{model_name="m"} 0.125
 sglang:cache_config_info{page_size="1",num_pages="9000"} 1
 sglang:prompt_tokens_total{model_name="m"} 77 1700000000000
-`, metrics{product: "sglang", running: 2, waiting: 5, kvPermille: 125, cachePermille: -1, blockTokens: 1, cacheTokens: 9000, epoch: peer.Epoch{Counter: 77}}},
+`, metrics{product: "sglang", running: 2, waiting: 5, slots: -1, kvPermille: 125, cachePermille: -1, blockTokens: 1, cacheTokens: 9000, epoch: peer.Epoch{Counter: 77}}},
 		{"TensorRT-LLM", `
 trtllm_num_requests_running 1
 trtllm_num_requests_waiting 2
@@ -119,10 +119,10 @@ trtllm_kv_cache_tokens_per_block 32
 trtllm_kv_cache_max_blocks 100
 trtllm_request_success_total 9
 process_start_time_seconds 1700000000.25
-`, metrics{product: "trtllm", running: 1, waiting: 2, kvPermille: 900, cachePermille: -1, blockTokens: 32, cacheTokens: 3200, epoch: peer.Epoch{Start: 1700000000250, Counter: 9}}},
+`, metrics{product: "trtllm", running: 1, waiting: 2, slots: -1, kvPermille: 900, cachePermille: -1, blockTokens: 32, cacheTokens: 3200, epoch: peer.Epoch{Start: 1700000000250, Counter: 9}}},
 		{"garbage", "\x00\n{\n}{\nvllm:num_requests_running{a=\"\n vllm:num_requests_waiting NaN\nvllm:num_requests_running -3\nvllm:num_requests_running 1e300\nx\n",
-			metrics{running: -1, waiting: -1, kvPermille: -1, cachePermille: -1, blockTokens: -1, cacheTokens: -1}},
-		{"nothing", "", metrics{running: -1, waiting: -1, kvPermille: -1, cachePermille: -1, blockTokens: -1, cacheTokens: -1}},
+			metrics{running: -1, waiting: -1, slots: -1, kvPermille: -1, cachePermille: -1, blockTokens: -1, cacheTokens: -1}},
+		{"nothing", "", metrics{running: -1, waiting: -1, slots: -1, kvPermille: -1, cachePermille: -1, blockTokens: -1, cacheTokens: -1}},
 	} {
 		if got := readMetrics([]byte(c.page)); got != c.want {
 			t.Errorf("%s:\n%+v\nwant\n%+v", c.name, got, c.want)

@@ -31,6 +31,7 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	}
 	add("gauge", "requests_running", "Requests in the batch.", float64(st.Running))
 	add("gauge", "requests_waiting", "Requests in the queue.", float64(st.Waiting))
+	add("gauge", "running_most", "Requests that the batch takes.", float64(s.cfg.Running))
 	add("gauge", "cache_usage", "Share of the cache's blocks that hold anything.", float64(st.Blocks)/float64(st.Capacity))
 	add("counter", "requests_total", "Requests taken in.", float64(st.Requests))
 	add("counter", "prompt_tokens_total", "Prompt tokens of started requests.", float64(st.PromptTokens))

@@ -269,7 +269,7 @@ func TestProbeOfAnEmulatedEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Models) != 1 || r.Models[0].Name != "emulated" || r.Models[0].Context != 4096 || r.Running != 0 || r.Waiting != 0 {
+	if len(r.Models) != 1 || r.Models[0].Name != "emulated" || r.Models[0].Context != 4096 || r.Running != 0 || r.Waiting != 0 || r.Slots != 64 {
 		t.Errorf("report %+v", r)
 	}
 	if r.CacheTokens != 1600 || r.BlockTokens != 16 || r.Cache.Tokens != 1600 || !r.Salts || r.Cache.Kind != peer.Paged {
