@@ -161,7 +161,10 @@ func statusTable(o *term.Output, s *agent.Status) *term.Table {
 		id, rtt, stale := string(p.ID), millis(p.RTT), "-"
 		forwarded, declined, failed := count(p.Forwarded), count(p.Declined), count(p.Failed)
 		if p.StaleMS >= 0 {
-			stale = millis(time.Duration(p.StaleMS) * time.Millisecond)
+			stale = strconv.FormatInt(p.StaleMS, 10) + " ms"
+			if p.StaleMS >= 1000 {
+				stale = millis(time.Duration(p.StaleMS) * time.Millisecond)
+			}
 		}
 		if p.Self {
 			id, rtt, stale, forwarded, declined, failed = o.Bold(id+" (asked)"), "", "", "", "", ""

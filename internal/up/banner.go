@@ -68,8 +68,8 @@ func ownModels(s *agent.Status) []string {
 	return s.Peers[at].Models
 }
 
-// curl is a command that asks the agent at addr one question. The small model answers well under this system prompt,
-// and badly under the one of its own template.
+// curl is a command that asks the agent at addr one question. The small model answers it well under this system prompt
+// and at temperature 0; under its template's own prompt, or at random, it may ramble, which max_tokens bounds.
 func curl(addr, model string, stream bool) string {
 	type message struct {
 		Role    string `json:"role"`
@@ -78,8 +78,10 @@ func curl(addr, model string, stream bool) string {
 	body, err := json.Marshal(struct {
 		Model    string    `json:"model"`
 		Messages []message `json:"messages"`
+		Tokens   int       `json:"max_tokens"`
+		Heat     int       `json:"temperature"`
 		Stream   bool      `json:"stream,omitempty"`
-	}{model, []message{{"system", llama.SystemPrompt}, {"user", "What is the capital of France?"}}, stream})
+	}{model, []message{{"system", llama.SystemPrompt}, {"user", "What is the capital of France?"}}, 64, 0, stream})
 	if err != nil {
 		panic(fmt.Sprintf("up: a request of strings does not marshal: %v", err))
 	}

@@ -201,7 +201,7 @@ func TestCurlSurvivesTheShell(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	want := "<-sN>\n<http://127.0.0.1:8080/v1/chat/completions>\n<-H>\n<Content-Type: application/json>\n<-d>\n" +
-		`<{"model":"it's \"a\" $(model)","messages":[{"role":"system","content":"You are a helpful assistant."},{"role":"user","content":"What is the capital of France?"}],"stream":true}>` + "\n"
+		`<{"model":"it's \"a\" $(model)","messages":[{"role":"system","content":"You are a helpful assistant."},{"role":"user","content":"What is the capital of France?"}],"max_tokens":64,"temperature":0,"stream":true}>` + "\n"
 	if string(out) != want {
 		t.Errorf("the shell reads\n%s\nwant\n%s", out, want)
 	}
