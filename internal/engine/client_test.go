@@ -192,6 +192,27 @@ func TestStreamThatEndsWithoutDoneIsIncomplete(t *testing.T) {
 	}
 }
 
+// Other APIs end their streams in their own ways.
+func TestStreamOfAnotherAPIEndsWithItsFraming(t *testing.T) {
+	for _, c := range []struct {
+		answer string
+		want   error
+	}{{sseHead + aChunk + lastChunk, nil}, {sseHead + aChunk, ErrIncomplete}} {
+		e := plainEngine(t, "", scripted(t, func(_ int, _ *http.Request, nc net.Conn) bool {
+			io.WriteString(nc, c.answer)
+			return false
+		}))
+		r, err := e.Do(t.Context(), &Request{Path: "/v1/responses", Stream: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(r.Body); !errors.Is(err, c.want) {
+			t.Errorf("%q ends with %v, want %v", c.answer, err, c.want)
+		}
+		r.Body.Close()
+	}
+}
+
 // pitfalls 36
 func TestEngineThatGoesSilentInAStreamIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

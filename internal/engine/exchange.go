@@ -165,7 +165,7 @@ type answer struct {
 	ctx   context.Context
 	stop  func() bool // ends the watch over ctx
 	res   *http.Response
-	sse   bool  // complete only with [DONE]
+	sse   bool  // an event stream that is complete only with [DONE]
 	usage Usage // of a complete answer
 	err   error // how it ended
 }
@@ -182,12 +182,24 @@ func (a *answer) readHead(x *exchange) error {
 		}
 		if res.StatusCode < 100 || res.StatusCode > 199 || res.StatusCode == http.StatusSwitchingProtocols {
 			a.res = res
-			a.sse = res.StatusCode == http.StatusOK && strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream")
+			a.sse = res.StatusCode == http.StatusOK && endsInDone(x.path) && eventStreamed(res.Header)
 			a.prune()
 			return nil
 		}
 	}
 	return errors.New("malformed HTTP response: too many interim ones")
+}
+
+// endsInDone reports whether event streams of this path end with [DONE]. Those of other APIs (/v1/responses, /v1/messages)
+// end in their own ways; there the end of the framing has to do.
+func endsInDone(path string) bool {
+	return strings.HasSuffix(path, "/completions")
+}
+
+func eventStreamed(h http.Header) bool {
+	const kind = "text/event-stream"
+	t := h.Get("Content-Type")
+	return len(t) >= len(kind) && strings.EqualFold(t[:len(kind)], kind)
 }
 
 // response makes the Response of an answer that goes on as it comes.

@@ -208,6 +208,18 @@ func TestDetect(t *testing.T) {
 	}
 }
 
+// pitfalls 34
+func TestRequestIsTheOnlyThingThatIsSent(t *testing.T) {
+	for _, adapter := range []string{OpenAI, LlamaCpp, Emulated} {
+		p, url := servePages(t, map[string]string{"/v1/chat/completions": "{}"})
+		e := plainEngine(t, url, func(cfg *Config) { cfg.Adapter = adapter })
+		ask(t, e, chat("a prompt", ""), false)
+		if len(p.asked) != 1 || p.asked["/v1/chat/completions"] != 1 {
+			t.Errorf("%s: one request asked for %v", adapter, p.asked)
+		}
+	}
+}
+
 func TestUsageIsFoundAtTheEnd(t *testing.T) {
 	for _, c := range []struct {
 		name, tail string

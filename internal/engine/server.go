@@ -24,6 +24,7 @@ type Server struct {
 	created string // Unix seconds, as they stand in answers
 	kick    chan struct{}
 	done    chan struct{}
+	jobs    sync.Pool // of *job
 
 	mu     sync.Mutex
 	model  *emulate.Engine
@@ -50,8 +51,7 @@ type sequence struct {
 	ended  bool
 }
 
-// NewServer makes an emulated engine. Serve runs it; it may also be used as an http.Handler once Serve or Start has been
-// called.
+// NewServer makes an emulated engine. Serve runs it. It is an http.Handler too, which then needs a Run.
 func NewServer(cfg emulate.Config) (*Server, error) {
 	m, err := emulate.New(cfg)
 	if err != nil {
@@ -111,8 +111,7 @@ func (s *Server) Close() error {
 	return s.http.Close()
 }
 
-// Run lets time pass in the model until stop is closed. Serve calls it; a Server that is used as a handler only needs one
-// Run.
+// Run lets time pass in the model until stop is closed. Serve calls it; only a Server that is used as a handler needs it.
 func (s *Server) Run(stop <-chan struct{}) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

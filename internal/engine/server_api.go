@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"sync"
 
 	"github.com/valyala/fastjson"
 
@@ -30,16 +29,21 @@ type job struct {
 	request  emulate.Request
 	seed     uint64
 	root     prefix.Hash
-	word     []byte
+	head     []byte // of every chunk
 }
-
-var jobs = sync.Pool{New: func() any { return new(job) }}
 
 const maxKept = 1 << 20 // bytes of a job's buffer that are kept for the next
 
-func (j *job) free() {
+func (s *Server) job() *job {
+	if j, ok := s.jobs.Get().(*job); ok {
+		return j
+	}
+	return new(job)
+}
+
+func (s *Server) free(j *job) {
 	if cap(j.body) <= maxKept && cap(j.rendered) <= maxKept {
-		jobs.Put(j)
+		s.jobs.Put(j)
 	}
 }
 
@@ -58,8 +62,8 @@ func bad(param, format string, args ...any) error {
 
 // complete answers a chat or a plain completion.
 func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) {
-	j := jobs.Get().(*job)
-	defer j.free()
+	j := s.job()
+	defer s.free(j)
 	j.chat = chat
 	if err := s.understand(j, w, r); err != nil {
 		answerBad(w, err)
@@ -310,12 +314,11 @@ func (s *Server) whole(w http.ResponseWriter, r *http.Request, j *job, q *sequen
 
 // streamed sends an answer token by token, each flushed.
 func (s *Server) streamed(w http.ResponseWriter, r *http.Request, j *job, q *sequence, id uint64) (ended bool) {
-	object, open, shut := "text_completion", `"text":"`, `"`
+	object := "text_completion"
 	if j.chat {
-		object, open, shut = "chat.completion.chunk", `"delta":{"content":"`, `"}`
+		object = "chat.completion.chunk"
 	}
-	head := s.head(append(j.word[:0], "data: "...), j, id, object)
-	j.word = head
+	j.head = s.head(append(j.head[:0], "data: "...), j, id, object)
 	flush := w.(http.Flusher)
 	var tokens, cached int
 	for sent := 0; !ended || sent < tokens; {
@@ -329,45 +332,55 @@ func (s *Server) streamed(w http.ResponseWriter, r *http.Request, j *job, q *seq
 		if sent == 0 {
 			w.Header()["Content-Type"] = eventStream
 		}
-		b := j.out[:0]
-		for n := range j.choices {
-			b = append(b, head...)
-			b = append(strconv.AppendInt(append(b, `{"index":`...), int64(n), 10), ',')
-			if j.chat && sent == 0 {
-				b = append(b, `"delta":{"role":"assistant","content":"`...)
-			} else {
-				b = append(b, open...)
-			}
-			b = append(append(append(b, j.token(sent, s.cfg.TokenBytes)...), shut...), `,"finish_reason":null}]}`+"\n\n"...)
-		}
-		j.out = b
-		if _, err := w.Write(b); err != nil {
+		j.out = j.appendChunk(j.out[:0], sent, s.cfg.TokenBytes)
+		if _, err := w.Write(j.out); err != nil {
 			return false
 		}
 		flush.Flush()
 		sent++
 	}
-	b := j.out[:0]
-	for n := range j.choices {
-		b = append(b, head...)
-		b = append(strconv.AppendInt(append(b, `{"index":`...), int64(n), 10), ',')
-		if j.chat {
-			b = append(b, `"delta":{}`...)
-		} else {
-			b = append(b, `"text":""`...)
+	j.out = j.appendEnd(j.out[:0], tokens, cached)
+	_, err := w.Write(j.out)
+	return err == nil
+}
+
+// appendChunk writes one token of every choice.
+func (j *job) appendChunk(b []byte, i, tokenBytes int) []byte {
+	open, shut := `"text":"`, `"`
+	if j.chat {
+		open, shut = `"delta":{"content":"`, `"}`
+		if i == 0 {
+			open = `"delta":{"role":"assistant","content":"`
 		}
-		b = append(append(append(b, `,"finish_reason":"`...), j.finish()...), `"}]}`+"\n\n"...)
+	}
+	for n := range j.choices {
+		b = append(b, j.head...)
+		b = append(strconv.AppendInt(append(b, `{"index":`...), int64(n), 10), ',')
+		b = append(append(append(b, open...), j.token(i, tokenBytes)...), shut...)
+		b = append(b, `,"finish_reason":null}]}`+"\n\n"...)
+	}
+	return b
+}
+
+// appendEnd writes what comes after the last token: why it ended, the usage, [DONE].
+func (j *job) appendEnd(b []byte, tokens, cached int) []byte {
+	nothing := `"text":""`
+	if j.chat {
+		nothing = `"delta":{}`
+	}
+	for n := range j.choices {
+		b = append(b, j.head...)
+		b = append(strconv.AppendInt(append(b, `{"index":`...), int64(n), 10), ',')
+		b = append(append(append(b, nothing...), `,"finish_reason":"`...), j.finish()...)
+		b = append(b, `"}]}`+"\n\n"...)
 	}
 	if j.usage {
-		b = append(j.appendUsage(append(append(b, head...), `],`...), tokens, cached), "}\n\n"...)
+		b = append(append(b, j.head...), `],`...)
 	} else {
-		// A comment, which clients pass over: the agent beside this engine learns its counts from it.
-		b = append(j.appendUsage(append(b, ": {"...), tokens, cached), "}\n\n"...)
+		b = append(b, ": {"...) // a comment, which clients pass over: the agent beside this engine learns its counts from it
 	}
-	b = append(b, "data: [DONE]\n\n"...)
-	j.out = b
-	_, err := w.Write(b)
-	return err == nil
+	b = append(j.appendUsage(b, tokens, cached), "}\n\n"...)
+	return append(b, "data: [DONE]\n\n"...)
 }
 
 var (

@@ -46,8 +46,8 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 
 // tokenize cuts a text into this engine's tokens: pieces of equal size, whose bytes are their number.
 func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
-	j := jobs.Get().(*job)
-	defer j.free()
+	j := s.job()
+	defer s.free(j)
 	if err := j.read(w, r); err != nil {
 		answerBad(w, err)
 		return
@@ -87,8 +87,8 @@ const (
 
 // embeddings answers with vectors that depend on nothing but the text, and mean nothing.
 func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) {
-	j := jobs.Get().(*job)
-	defer j.free()
+	j := s.job()
+	defer s.free(j)
 	if err := j.read(w, r); err != nil {
 		answerBad(w, err)
 		return
