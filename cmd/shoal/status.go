@@ -31,8 +31,15 @@ func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the peers of a shoal, what each holds, its load and its forwards",
-		Long: `Show a shoal as one of its agents sees it: its peers, what each holds in its cache, its load, and how many requests
-this agent has sent it. Without --admin, the agent of this machine is asked, or the first one of ` + "`shoal up`" + `.`,
+		Long: `Show a shoal as one of its agents sees it. Without --admin, the agent of this machine is asked, or the first one of
+` + "`shoal up`" + `. The columns:
+
+  BLOCKS         text blocks (256 bytes of a prompt) that its engine has cached
+  IN FLIGHT      requests that it has accepted and not answered yet
+  RUN/WAIT       what its engine itself reports; - where it does not
+  QUEUED         prompt tokens whose prefill is still to come
+  STALE          since the last news of it
+  FWD/DECL/FAIL  requests that the agent asked has sent it; of those, declined; of those, failed before their first byte`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -154,12 +161,12 @@ func (v *statusView) print(s *agent.Status) error {
 // statusTable is one line a peer. What is not known is a dash, and what one's own agent has no use for is empty.
 func statusTable(o *term.Output, s *agent.Status) *term.Table {
 	t := term.NewTable(term.Left("PEER"), term.Left("STATE"), term.Left("ENGINE"), term.Left("MODELS"), term.Right("BLOCKS"),
-		term.Right("IN FLIGHT"), term.Right("RUN/WAIT"), term.Right("QUEUED TOKENS"), term.Left("PUSH-BACK"), term.Right("RTT"),
-		term.Right("STALE"), term.Right("FORWARDED"), term.Right("DECLINED"), term.Right("FAILED"))
+		term.Right("IN FLIGHT"), term.Right("RUN/WAIT"), term.Right("QUEUED"), term.Left("PUSH-BACK"), term.Right("RTT"), term.Right("STALE"),
+		term.Right("FWD/DECL/FAIL"))
 	for i := range s.Peers {
 		p := &s.Peers[i]
 		id, rtt, stale := string(p.ID), millis(p.RTT), "-"
-		forwarded, declined, failed := count(p.Forwarded), count(p.Declined), count(p.Failed)
+		sent := count(p.Forwarded) + "/" + count(p.Declined) + "/" + count(p.Failed)
 		if p.StaleMS >= 0 {
 			stale = strconv.FormatInt(p.StaleMS, 10) + " ms"
 			if p.StaleMS >= 1000 {
@@ -167,7 +174,7 @@ func statusTable(o *term.Output, s *agent.Status) *term.Table {
 			}
 		}
 		if p.Self {
-			id, rtt, stale, forwarded, declined, failed = o.Bold(id+" (asked)"), "", "", "", "", ""
+			id, rtt, stale, sent = o.Bold(id+" (asked)"), "", "", ""
 		} else if p.RTT == 0 {
 			rtt = "-"
 		}
@@ -176,8 +183,8 @@ func statusTable(o *term.Output, s *agent.Status) *term.Table {
 			pushBack = o.Yellow("yes")
 		}
 		t.Row(id, peerState(o, p), engineName(p), models(p.Models), strconv.Itoa(p.Blocks), strconv.Itoa(p.Load.InFlight),
-			count(int64(p.Load.Running))+"/"+count(int64(p.Load.Waiting)), strconv.FormatInt(p.Load.QueuedTokens, 10), pushBack, rtt,
-			stale, forwarded, declined, failed)
+			count(int64(p.Load.Running))+"/"+count(int64(p.Load.Waiting)), strconv.FormatInt(p.Load.QueuedTokens, 10), pushBack, rtt, stale,
+			sent)
 	}
 	return t
 }

@@ -48,11 +48,11 @@ func TestStatusShowsEveryPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `a1 is ready; 3 of 4 peers alive; policy cost; API 127.0.0.1:8080; up 1m1s; shoal 0.1
-PEER        STATE        ENGINE    MODELS           BLOCKS  IN FLIGHT  RUN/WAIT  QUEUED TOKENS  PUSH-BACK      RTT  STALE  FORWARDED  DECLINED  FAILED
-a1 (asked)  alive        llamacpp  m                  1234          2       1/1            900  no
-a2          alive        emulated  k, l and 2 more       0          0       -/-              0  yes        0.21 ms  85 ms          7         2       1
-a3          dead         none                            0          0       -/-              0  no               -  3.2 s          0         0       0
-a4          engine down  openai                          0          0       -/-              0  no               -      -          0         0       0
+PEER        STATE        ENGINE    MODELS           BLOCKS  IN FLIGHT  RUN/WAIT  QUEUED  PUSH-BACK      RTT  STALE  FWD/DECL/FAIL
+a1 (asked)  alive        llamacpp  m                  1234          2       1/1     900  no
+a2          alive        emulated  k, l and 2 more       0          0       -/-       0  yes        0.21 ms  85 ms          7/2/1
+a3          dead         none                            0          0       -/-       0  no               -  3.2 s          0/0/0
+a4          engine down  openai                          0          0       -/-       0  no               -      -          0/0/0
 `
 	if got != want {
 		t.Errorf("printed\n%s\nwant\n%s", got, want)

@@ -36,11 +36,11 @@ func (u *Up) awaitReady(ctx context.Context) readiness {
 		if u.cfg.Ready > 0 && waited > u.cfg.Ready {
 			return readiness{err: fmt.Errorf("up: not ready within %v (--ready-timeout): %s", u.cfg.Ready, strings.Join(missing, "; "))}
 		}
-		what := fmt.Sprintf("waiting for %s", strings.Join(missing, "; "))
+		what := strings.Join(missing, "; ")
 		if u.note.Terminal() {
-			u.note.Progress(fmt.Sprintf("%ds %s", int(waited.Seconds()), what))
+			u.note.Progress(fmt.Sprintf("waiting (%d s) for %s", int(waited.Seconds()), what))
 		} else if waited > time.Second && (what != said || time.Since(saidAt) > sayEvery) {
-			u.say("%s", what)
+			u.say("waiting for %s", what)
 			said, saidAt = what, time.Now()
 		}
 		if !poll(ctx, pollEvery) {
