@@ -3,11 +3,13 @@ package prefix
 // Adopt takes over an element that the cache is believed to hold from before. It is false where it is known already, and
 // where there is no room for it. A block counts as held whether or not its ancestors are.
 func (t *Tree) Adopt(e Element) bool {
-	if _, ok := t.at[e.Hash]; ok || e.Depth >= MaxBlocks || len(t.at) >= t.maxBlocks || t.load() >= t.capacity {
+	d := int(e.Depth)
+	w := Unthinned(d+1) - Unthinned(d)
+	if _, ok := t.at[e.Hash]; ok || d >= MaxBlocks || len(t.at) >= t.maxBlocks || t.load+w > t.capacity {
 		return false
 	}
 	n := t.open(e)
-	d := int(e.Depth)
+	t.load += w
 	if d >= len(t.adopted) {
 		t.adopted = append(t.adopted, make([]uint32, d+1-len(t.adopted))...)
 	}
@@ -42,6 +44,7 @@ func (t *Tree) forgetAdopted(n uint32) {
 		t.nodes[b.next].prev = b.prev
 	}
 	b.isAdopted = false
+	t.load -= t.weight(n)
 	if t.orphans--; t.orphans == 0 {
 		t.adopted, t.deepest = nil, 0
 	}

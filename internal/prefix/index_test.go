@@ -59,6 +59,8 @@ func (x *naiveIndex) match(s Slot, chain []Hash) int {
 
 // Few blocks, or many that crowd a few; few slots, or slots far apart: lists, bitmaps, and the changes between them.
 func TestIndexAgreesWithNaiveSets(t *testing.T) {
+	const seed = 11
+	crowded := oneShard(NewIndex(seed), 400)
 	check(t, func(t *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 		slots := make([]Slot, rapid.SampledFrom([]int{1, 2, 5, 40, 130}).Draw(t, "slots"))
@@ -67,13 +69,17 @@ func TestIndexAgreesWithNaiveSets(t *testing.T) {
 			slots[i] = Slot(i * spread)
 		}
 		chains := make([][]Hash, rapid.IntRange(1, 4).Draw(t, "chains"))
+		source := testChain(0, 400)
+		if rapid.Bool().Draw(t, "crowd") {
+			source = crowded
+		}
 		for i := range chains {
-			chains[i] = testChain(uint64(i*1000), rapid.IntRange(1, 60).Draw(t, "length"))
+			chains[i] = slices.Clone(source[i*100:][:rapid.IntRange(1, 100).Draw(t, "length")])
 			if rapid.Bool().Draw(t, "zero") {
 				chains[i][r.IntN(len(chains[i]))] = 0 // a hash like any other
 			}
 		}
-		x, naive := NewIndex(r.Uint64()), newNaiveIndex()
+		x, naive := NewIndex(seed), newNaiveIndex()
 		var m Matches
 		for range rapid.IntRange(1, 400).Draw(t, "operations") {
 			s, c := slots[r.IntN(len(slots))], chains[r.IntN(len(chains))]
@@ -142,6 +148,17 @@ func TestIndexAgreesWithNaiveSets(t *testing.T) {
 		}
 		checkEmpty(t, x)
 	})
+}
+
+// oneShard gives n hashes that all fall into the first shard: searches that go from bucket to bucket, and growth.
+func oneShard(x *Index, n int) []Hash {
+	c := make([]Hash, 0, n)
+	for h := Hash(1); len(c) < n; h++ {
+		if shard, _ := x.table.place(h); shard == 0 {
+			c = append(c, h)
+		}
+	}
+	return c
 }
 
 func checkMatch(t *rapid.T, x *Index, naive *naiveIndex, slots []Slot, chain []Hash, m *Matches) {
@@ -406,6 +423,33 @@ func TestClearedSlotIsEmptyAndUsableAtOnce(t *testing.T) {
 	}
 	if x.Entries() != 2*5000+50+5000 {
 		t.Errorf("%d entries are left", x.Entries())
+	}
+	checkIndex(t, x)
+}
+
+// A shard that is rebuilt while a sweep is in the middle of it moves what the sweep has not come to before the place where
+// it goes on.
+func TestSweepMissesNothingInAShardThatIsRebuilt(t *testing.T) {
+	x := NewIndex(1)
+	c := oneShard(x, 8000)
+	addChain(x, 1, c[:2000])
+	addChain(x, 2, c[2000:])
+	x.Clear(1)
+	x.Sweep(1)
+	if p := x.pass; p.shard != 0 || p.bucket == 0 {
+		t.Fatalf("the sweep is not in the middle of the first shard, but at %d, %d", p.shard, p.bucket)
+	}
+	before := len(x.table.shards[0].buckets)
+	for _, h := range c[2100:] {
+		x.Remove(2, h)
+	}
+	if len(x.table.shards[0].buckets) == before {
+		t.Fatal("the shard has not been rebuilt")
+	}
+	for x.Sweep(1) {
+	}
+	if x.Entries() != 100 {
+		t.Errorf("%d entries are left, want 100", x.Entries())
 	}
 	checkIndex(t, x)
 }

@@ -76,10 +76,10 @@ func (m *Matches) reset(x *Index) {
 	m.lo, m.hi, m.n, m.last = 0, 0, 0, 0
 }
 
-// start makes the candidates the holders of the first block.
+// start makes the candidates the holders of the first block. The IDs of cleared slots take part, but no slot has them.
 func (m *Matches) start(v holders) {
 	for i := range m.words {
-		m.words[i] = ^m.x.gone.words[i]
+		m.words[i] = ^uint64(0)
 	}
 	m.hi, m.n = len(m.words), len(m.words)*64
 	m.keep(v, 0)

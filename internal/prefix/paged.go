@@ -37,14 +37,16 @@ func (t *Tree) dropUntil(n uint32, log []Change) []Change {
 	return log
 }
 
-// link makes n the most recently used block.
+// link makes n, which is in no list, the most recently used block.
 func (t *Tree) link(n uint32) {
+	t.load += t.weight(n)
 	next := t.nodes[0].next
 	t.nodes[n].prev, t.nodes[n].next = 0, next
 	t.nodes[0].next, t.nodes[next].prev = n, n
 }
 
 func (t *Tree) unlink(n uint32) {
+	t.load -= t.weight(n)
 	prev, next := t.nodes[n].prev, t.nodes[n].next
 	t.nodes[prev].next, t.nodes[next].prev = next, prev
 }

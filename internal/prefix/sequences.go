@@ -30,7 +30,7 @@ func (t *Tree) insertSequence(chain []Hash, log []Change) []Change {
 			t.nodes[n].isReused = true
 		}
 		t.nodes[n].holders++
-		t.size++
+		t.load += t.weight(n)
 		s = append(s, n)
 	}
 	t.sequences = slices.Insert(t.sequences, 0, s)
@@ -84,9 +84,9 @@ func (t *Tree) dropSequence(i int, log []Change) []Change {
 
 // shorten takes these blocks, the last ones of a sequence, out of it.
 func (t *Tree) shorten(end []uint32, log []Change) []Change {
-	t.size -= len(end)
 	for i := len(end) - 1; i >= 0; i-- {
 		n := end[i]
+		t.load -= t.weight(n)
 		if t.nodes[n].holders--; t.nodes[n].holders == 0 {
 			log = t.remove(n, log)
 		}

@@ -18,13 +18,17 @@ import (
 // Elements taken over from an earlier life of the agent (Adopt) have no order of use: they go before all others, the
 // deepest ones first.
 //
+// Chains are thinned ones (Thin). The limit on blocks counts what the tree holds; what the cache holds of the engine's
+// tokens counts whole text blocks, those that thinning leaves out included.
+//
 // What a call changes it appends to log: blocks that come in, the first one of the prompt first, then blocks that go,
 // leaves first. Whoever replays it has the same set, and never a block without its ancestors.
 type Tree struct {
 	kind      peer.CacheKind
-	maxBlocks int  // distinct blocks
-	capacity  int  // blocks; in Slots of all sequences together
+	maxBlocks int  // distinct blocks that the tree holds
+	capacity  int  // of the cache, in text blocks
 	told      bool // the engine tells its size
+	load      int  // what counts against capacity: in Slots the adopted blocks and those of all sequences
 
 	at    map[Hash]uint32
 	nodes []node // nodes[0] is the head of the list by use: its next is the most recently used block
@@ -35,10 +39,9 @@ type Tree struct {
 	orphans int      // adopted nodes
 
 	sequences [][]uint32 // Slots: nodes of each, the most recently used sequence first
-	size      int        // Slots: blocks of all sequences together
 	stamp     uint32     // of the last Each
 
-	evicted, reused uint32 // blocks evicted lately, and those of them that had been used again
+	evicted, reused int // text blocks evicted lately, and those of them that had been used again
 }
 
 // node is one block that the cache holds.
@@ -68,7 +71,7 @@ func NewTree(c peer.Cache, maxBlocks int, milliTokBytes int64) *Tree {
 func (t *Tree) reset() {
 	t.at, t.nodes, t.free = map[Hash]uint32{}, make([]node, 1), 0
 	t.adopted, t.deepest, t.orphans = nil, 0, 0
-	t.sequences, t.size = nil, 0
+	t.sequences, t.load = nil, 0
 	t.evicted, t.reused = 0, 0
 }
 
@@ -76,7 +79,7 @@ func (t *Tree) limit(tokens, milliTokBytes int64) {
 	if milliTokBytes <= 0 {
 		milliTokBytes = peer.PriorMilliTokBytes
 	}
-	most := int64(t.maxBlocks)
+	most := int64(t.maxBlocks) * thinDeepSteps
 	if t.kind == peer.Slots {
 		most *= MaxSequences // a block counts once for each sequence that has it
 	}
@@ -96,14 +99,6 @@ func (t *Tree) Resize(tokens, milliTokBytes int64, log []Change) []Change {
 // Len is how many blocks the cache holds.
 func (t *Tree) Len() int { return len(t.at) }
 
-// load is what counts against the capacity.
-func (t *Tree) load() int {
-	if t.kind == peer.Slots {
-		return t.size + t.orphans
-	}
-	return len(t.at)
-}
-
 // Full is how full the cache is, 0 to 1000; peer.Unknown where the engine does not tell its size.
 func (t *Tree) Full() int {
 	if !t.told {
@@ -112,7 +107,7 @@ func (t *Tree) Full() int {
 	if t.capacity == 0 {
 		return 1000
 	}
-	return int(int64(t.load()) * 1000 / int64(t.capacity))
+	return int(int64(t.load) * 1000 / int64(t.capacity))
 }
 
 // ReusePermille is the share of the blocks evicted lately that had been used again after they came in, 0 to 1000: what an
@@ -121,7 +116,7 @@ func (t *Tree) ReusePermille() int {
 	if t.evicted == 0 {
 		return 0
 	}
-	return int(t.reused * 1000 / t.evicted)
+	return t.reused * 1000 / t.evicted
 }
 
 // Match is how many blocks of chain, from the first one on, the cache holds.
@@ -137,7 +132,7 @@ func (t *Tree) Match(chain []Hash) int {
 // Insert says that the engine has computed this prompt: all of it is in the cache, and was used last; of one that is longer
 // than the whole cache, its beginning.
 func (t *Tree) Insert(chain []Hash, log []Change) []Change {
-	chain = chain[:min(len(chain), MaxBlocks, t.maxBlocks, t.capacity)]
+	chain = chain[:min(len(chain), MaxBlocks, t.maxBlocks, Thinned(t.capacity))]
 	if len(chain) == 0 {
 		return log
 	}
@@ -173,7 +168,7 @@ func (t *Tree) Correct(chain []Hash, blocks int, log []Change) []Change {
 
 // evict removes blocks until the cache is within its limits.
 func (t *Tree) evict(log []Change) []Change {
-	for t.load() > t.capacity || len(t.at) > t.maxBlocks || len(t.sequences) > MaxSequences {
+	for t.load > t.capacity || len(t.at) > t.maxBlocks || len(t.sequences) > MaxSequences {
 		switch {
 		case t.orphans > 0:
 			log = t.remove(t.deepestAdopted(), log)
@@ -245,6 +240,12 @@ func (t *Tree) open(e Element) uint32 {
 	return n
 }
 
+// weight is how many text blocks n stands for.
+func (t *Tree) weight(n uint32) int {
+	d := int(t.nodes[n].depth)
+	return Unthinned(d+1) - Unthinned(d)
+}
+
 // remove removes a block for good: one that was adopted, one in the list by use, or one that no sequence has any more.
 func (t *Tree) remove(n uint32, log []Change) []Change {
 	b := t.nodes[n]
@@ -253,10 +254,11 @@ func (t *Tree) remove(n uint32, log []Change) []Change {
 	} else if t.kind != peer.Slots {
 		t.unlink(n)
 	}
-	if t.evicted++; b.isReused {
-		t.reused++
+	w := t.weight(n)
+	if t.evicted += w; b.isReused {
+		t.reused += w
 	}
-	if t.evicted == reuseWindow {
+	if t.evicted >= reuseWindow {
 		t.evicted, t.reused = t.evicted/2, t.reused/2
 	}
 	delete(t.at, b.hash)

@@ -356,6 +356,37 @@ func checkTree(t *rapid.T, kind peer.CacheKind) {
 	}
 }
 
+// A thinned block stands for 1, 4 or 16 blocks of text by its place: the cache is as full as the whole prompts make it.
+func TestThinnedBlocksCountAsWhatTheyStandFor(t *testing.T) {
+	for _, kind := range []peer.CacheKind{peer.Paged, peer.Slots} {
+		tree := NewTree(peer.Cache{Kind: kind, Tokens: tokensFor(1000)}, 1<<16, 4000)
+		c := testChain(0, Thinned(500))
+		tree.Insert(c, nil)
+		if want := Unthinned(len(c)); tree.Full() != want {
+			t.Errorf("%v: %d full with %d blocks of text, want %d", kind, tree.Full(), want, want)
+		}
+		tree.Insert(testChain(1e6, Thinned(500)), nil)
+		if got := removed(tree.Insert(testChain(2e6, 20), nil)); kind == peer.Paged && len(got) != 1 || tree.Full() > 1000 {
+			t.Errorf("%v: %d blocks go, %d full", kind, len(got), tree.Full())
+		}
+		long := testChain(3e6, MaxThinned)
+		tree.Insert(long, nil)
+		if n := Thinned(1000); tree.Match(long) != n || tree.Full() > 1000 {
+			t.Errorf("%v: holds %d blocks of a prompt longer than the cache, want %d", kind, tree.Match(long), n)
+		}
+		tree.Clear(nil)
+		if tree.Full() != 0 {
+			t.Errorf("%v: an empty cache is %d full", kind, tree.Full())
+		}
+		for d, h := range c {
+			tree.Adopt(Element{h, uint16(d)})
+		}
+		if want := Unthinned(len(c)); tree.Full() != want {
+			t.Errorf("%v: %d full with adopted blocks, want %d", kind, tree.Full(), want)
+		}
+	}
+}
+
 func removed(log []Change) (out []Hash) {
 	for _, c := range log {
 		if c.Removed {
