@@ -30,6 +30,12 @@ func paper(k Kind, cacheBlocks int, interval, rtt time.Duration, seed uint64) re
 		interval: interval, rtt: rtt, speed: 1, cfg: policyOf(k), seed: seed}
 }
 
+// noPushBack lets queues grow as long as they may.
+func noPushBack(r replay) replay {
+	r.pushBack = PushBackConfig{High: maxTime, HighWaiting: maxRequests}
+	return r
+}
+
 // average runs a setting with several seeds.
 func average(trace []traceRequest, seeds int, setting func(seed uint64) replay) (hit, share, hop float64, mean, p99 time.Duration, load float64) {
 	for s := range seeds {
@@ -74,6 +80,8 @@ func TestMooncakeTrace(t *testing.T) {
 		for _, k := range []Kind{Local, Random, LongestPrefix} {
 			row(k.String(), trace, k, peers, 0, 1, 1)
 		}
+		literal := noPushBack(mooncake(LongestPrefix, peers, 0, 1, 1)).run(trace)
+		fmt.Fprintf(out, "longest-prefix without push-back\t%d\t0s\tx1\t%.1f\t\t\t%.0f\n", peers, literal.hitRate(), literal.largestShare())
 		for _, speed := range []float64{0.5, 1, 2, 4} {
 			_, turns := row("round-robin", trace, RoundRobin, peers, lan, speed, 1)
 			hit, mean := row("cost", trace, Cost, peers, lan, speed, 3)
@@ -122,7 +130,7 @@ func TestCostComesNearOneCacheOnConversations(t *testing.T) {
 		r := mooncake(k, peers, interval, 1, 1)
 		r.cacheBlocks = blocks
 		if k == LongestPrefix { // without the relief that push-back gives it
-			r.pushBack = PushBackConfig{High: time.Hour, HighWaiting: 1 << 19}
+			r = noPushBack(r)
 		}
 		return r.run(trace)
 	}
@@ -199,9 +207,7 @@ func TestFullShoalKeepsItsHitsAndRecovers(t *testing.T) {
 	if late := o.ttft[len(o.ttft)*3/4:]; o.hitRate() < 80 || mean(late) > time.Second {
 		t.Errorf("hits %.1f %%; the last quarter waits %v", o.hitRate(), mean(late))
 	}
-	r := paper(RoundRobin, 1500, lan, 2*time.Millisecond, 1)
-	r.blind, r.pushBack = true, PushBackConfig{High: time.Hour, HighWaiting: 1 << 19}
-	if turns := r.run(trace); mean(turns.ttft[len(trace)*3/4:]) < 10*time.Second {
+	if turns := noPushBack(paper(RoundRobin, 1500, lan, 2*time.Millisecond, 1)).run(trace); mean(turns.ttft[len(trace)*3/4:]) < 10*time.Second {
 		t.Errorf("this load is no test: round-robin keeps up with it")
 	}
 }
