@@ -1,6 +1,12 @@
 package replica
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"shoal/internal/prefix"
+)
 
 // An agent that restarts beside a warm engine wants the document of its former life, which its peers have kept. They would
 // replace it by the new one as soon as they see that. So the new document is held back: the agent does not list it, and to
@@ -75,6 +81,9 @@ func (d *Docs) applyOwn(delta *Delta, now time.Duration) Outcome {
 	case own.Less(s) && s.Incarnation >= own.Incarnation:
 		d.outbid(s.Incarnation, now)
 		return Refused
+	case d.continues(delta):
+		d.recall.doc = d.recall.doc.after(delta)
+		return Recalled
 	case s.Incarnation == own.Incarnation || !delta.Complete() || delta.Base != 0 || !d.recalls(s):
 		return Stale
 	}
@@ -92,6 +101,63 @@ func (d *Docs) applyOwn(delta *Delta, now time.Duration) Outcome {
 	d.recall.doc = c.document()
 	d.recall.misses = 0
 	return Recalled
+}
+
+// continues reports whether delta has changes that follow the recalled document: a copy that was made a while ago comes
+// with those since.
+func (d *Docs) continues(delta *Delta) bool {
+	doc := d.recall.doc
+	return doc != nil && !delta.Complete() && delta.Incarnation == doc.Stamp.Incarnation && delta.From <= doc.Stamp.Version &&
+		doc.Stamp.Version < delta.To
+}
+
+// after is the document with these changes made.
+func (doc *Document) after(delta *Delta) *Document {
+	next := &Document{Stamp: delta.Stamp()}
+	values, sets := map[Section]Value{}, map[Section]map[prefix.Hash]prefix.Change{}
+	for _, v := range doc.Values {
+		values[v.Section] = v
+	}
+	for _, s := range doc.Sets {
+		sets[s.Section] = map[prefix.Hash]prefix.Change{}
+		for _, c := range s.Ops {
+			sets[s.Section][c.Hash] = c
+		}
+	}
+	for _, v := range delta.Values {
+		if v.Content == nil && v.Raw == nil {
+			delete(values, v.Section)
+			delete(sets, v.Section)
+			continue
+		}
+		values[v.Section] = v
+	}
+	for _, s := range delta.Sets {
+		if sets[s.Section] == nil || s.Reset {
+			sets[s.Section] = map[prefix.Hash]prefix.Change{}
+		}
+		for _, c := range s.Ops {
+			if c.Removed {
+				delete(sets[s.Section], c.Hash)
+			} else {
+				sets[s.Section][c.Hash] = c
+			}
+		}
+	}
+	for _, v := range values {
+		next.Values = append(next.Values, v)
+	}
+	slices.SortFunc(next.Values, func(a, b Value) int { return a.Section.Compare(b.Section) })
+	for section, of := range sets {
+		s := SetOps{Section: section, Ops: make([]prefix.Change, 0, len(of))}
+		for _, c := range of {
+			s.Ops = append(s.Ops, c)
+		}
+		slices.SortFunc(s.Ops, func(a, b prefix.Change) int { return cmp.Compare(a.Hash, b.Hash) })
+		next.Sets = append(next.Sets, s)
+	}
+	slices.SortFunc(next.Sets, func(a, b SetOps) int { return a.Section.Compare(b.Section) })
+	return next
 }
 
 // document joins the chunks.
