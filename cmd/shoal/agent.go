@@ -52,6 +52,7 @@ func bindAgent(f *pflag.FlagSet, c *agent.Config) {
 	f.StringVar(&c.Engine.Kind, "engine-kind", c.Engine.Kind, "auto, llamacpp, openai or emulated")
 	f.StringVar(&c.Engine.KeyFile, "engine-key-file", c.Engine.KeyFile, "file with the engine's API key")
 	f.IntVar(&c.Engine.Limit, "engine-limit", c.Engine.Limit, "requests in flight at the engine; 0: no limit of ours")
+	f.Int64Var(&c.Engine.CacheTokens, "engine-cache-tokens", c.Engine.CacheTokens, "prompt tokens that its prefix cache holds, where it does not tell")
 	f.BoolVar(&c.Engine.Emulated, "emulated", c.Engine.Emulated, "start an emulated engine inside the agent: it computes nothing")
 	f.StringVar(&c.Route.Policy, "policy", c.Route.Policy, "cost, longest-prefix, round-robin, random or local")
 	f.StringVar(&c.Cluster.Name, "shoal", c.Cluster.Name, "name of the shoal")

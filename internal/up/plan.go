@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"shoal/internal/llama"
 )
 
 // The ports of agent i (from 0) are at these distances above the base, so that one number tells them all: with base
@@ -171,7 +173,8 @@ func (p *plan) agents(d *runDir) []spec {
 		case q.emulated:
 			args = append(args, "--emulated")
 		case p.llama:
-			args = append(args, "--engine", q.engineURL, "--engine-kind", "llamacpp")
+			args = append(args, "--engine", q.engineURL, "--engine-kind", "llamacpp",
+				"--engine-cache-tokens", strconv.FormatInt(llama.Options{}.CacheTokens(), 10)) // it does not tell
 		case q.engineURL != "":
 			args = append(args, "--engine", q.engineURL)
 		}
