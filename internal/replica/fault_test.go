@@ -211,7 +211,7 @@ func TestHalfACopyIsNeverTakenForTheWhole(t *testing.T) {
 	}
 	// Parts that do not belong together, or not in this order.
 	swapped := []Delta{*parts[0], *parts[1], *parts[2]}
-	swapped[1].Sets, swapped[2].Sets = swapped[2].Sets, swapped[1].Sets
+	swapped[0].Sets, swapped[1].Sets = swapped[1].Sets, swapped[0].Sets
 	mixed := New("reader", born, newMemory(), Limits{})
 	for i, want := range []Outcome{Staged, Staged, Corrupt} {
 		if got := mixed.Apply(&swapped[i], 0); got != want || mixed.dump("owner") != "nothing" {
