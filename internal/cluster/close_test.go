@@ -30,6 +30,7 @@ func TestNothingRunsAfterClose(t *testing.T) {
 		a, b := pair(t, keyed, serving(serve))
 		c := begin(t, "c", keyed, joining(a), with(func(c *Config) { c.Join = append(c.Join, "127.0.0.1:1") }))
 		c.up(t, "b")
+		a.up(t, "c")
 		var hops []*Hop
 		for _, to := range []peer.ID{"b", "b", "c"} {
 			h, err := a.c.OpenHop(context.Background(), to, &wire.Forward{Method: "POST", Path: "/", Stream: true}, nil)

@@ -190,25 +190,46 @@ func (c *Cluster) admit(h *wire.Hello) error {
 	return nil
 }
 
-// answers reports whether the agent of this life is still there: its peer port answers, by that ID and incarnation.
+// answers reports whether the agent of this life is still there: its peer port answers, by that ID and incarnation. Who
+// is only slow gets a second chance.
 func (c *Cluster) answers(l *life) bool {
 	return c.asked.ask(l.name, func() bool {
-		k, err := c.dial(c.ctx, l.PeerAddr)
-		if err != nil {
-			return false
+		for range 2 {
+			k, err := c.dial(c.ctx, l.PeerAddr)
+			if err == nil {
+				defer k.close()
+				return k.id == l.ID && k.incarnation == l.Incarnation
+			}
+			if !errors.Is(err, context.DeadlineExceeded) {
+				return false
+			}
 		}
-		defer k.close()
-		return k.id == l.ID && k.incarnation == l.Incarnation
+		return false
 	})
 }
 
 // twins looks at a life that has our own ID: an earlier start of this agent, or another agent with the same ID. Of two
 // the younger is told to give up while it is young: whoever has served for a while goes on, and the others decide which of
-// the two they talk to.
+// the two they talk to. As long as the gossip holds the life for alive it is asked again: it may just have been busy.
 func (c *Cluster) twins(l *life) {
 	defer c.wg.Done()
-	if l.PeerAddr == c.self.PeerAddr || !c.answers(l) {
+	if l.PeerAddr == c.self.PeerAddr {
 		return
+	}
+	for !c.answers(l) {
+		t := time.NewTimer(askAgain)
+		select {
+		case <-t.C:
+		case <-c.ctx.Done():
+			t.Stop()
+			return
+		}
+		c.members.mu.Lock()
+		over := c.members.find(l.name) == nil
+		c.members.mu.Unlock()
+		if over {
+			return
+		}
 	}
 	mine := &life{Member: c.self, node: *c.ml.LocalNode()}
 	if l.Incarnation < c.self.Incarnation && time.Since(c.started) < youth {

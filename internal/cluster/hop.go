@@ -41,6 +41,9 @@ type Hop struct {
 // the first frame was received, or Close: a kept connection that turns out to be dead is redialled once, and the request
 // sent again. When ctx ends the hop is cancelled, as by Close.
 func (c *Cluster) OpenHop(ctx context.Context, to peer.ID, f *wire.Forward, body []byte) (*Hop, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("cluster: hop to %s: %w", to, err)
+	}
 	r := c.members.get(to)
 	if r == nil {
 		return nil, fmt.Errorf("%w: %s", ErrUnknownPeer, to)

@@ -98,7 +98,7 @@ func TestImpossibleRequestsAreNotSent(t *testing.T) {
 
 // A client that does not read slows the engine down: only what fits the sockets is on the way.
 func TestSlowOriginSlowsTheEngine(t *testing.T) {
-	const chunk, chunks = 64 << 10, 1024
+	const chunk, chunks = 64 << 10, 512
 	var sent atomic.Int64
 	a, _ := pair(t, patient, serving(func(s *HopStream) {
 		s.Accept(&wire.Accept{})

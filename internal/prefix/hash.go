@@ -31,8 +31,8 @@ type Hash uint64
 // Slot is one section of one peer's document, as the index knows it.
 type Slot uint16
 
-// Element is one cached block: its hash, and how many blocks come before it in its prompt. The hash determines the depth;
-// a block's ancestors have lesser depths.
+// Element is one cached block: its hash, and its place in its prompt's thinned chain, from 0 on. The hash determines the
+// depth; a block's ancestors have lesser depths.
 type Element struct {
 	Hash  Hash
 	Depth uint16

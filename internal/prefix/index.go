@@ -124,7 +124,7 @@ func (x *Index) Has(s Slot, h Hash) bool {
 	return b != nil && x.sets.contains(b.vals[k], id)
 }
 
-// Depth is how many blocks come before h in its prompt; ok is false where nobody holds it.
+// Depth is the place of h in its prompt's chain; ok is false where nobody holds it.
 func (x *Index) Depth(h Hash) (depth uint16, ok bool) {
 	b, k := x.table.find(h)
 	if b == nil || !x.live(b.vals[k]) {

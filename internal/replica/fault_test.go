@@ -186,7 +186,7 @@ func TestHalfACopyIsNeverTakenForTheWhole(t *testing.T) {
 		relay.Apply(p, 0)
 	}
 	second := relay.Snapshot("owner") // made from another store, in another order
-	for _, order := range [][]int{{0, 1, 2}, {2, 0, 1}, {1, 2, 0}} {
+	for _, order := range [][]int{{2, 0, 1}, {1, 2, 0}} {
 		d := New("reader", born, newMemory(), Limits{})
 		for i, k := range order {
 			p := parts[k]

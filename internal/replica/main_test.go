@@ -12,7 +12,7 @@ func TestMain(m *testing.M) {
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
 	if !given {
-		flag.Set("rapid.checks", "1000")
+		flag.Set("rapid.checks", "500")
 	}
 	os.Exit(m.Run())
 }

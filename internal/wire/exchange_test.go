@@ -201,13 +201,13 @@ func bigCopy(t testing.TB, n int) []*replica.Delta {
 }
 
 func TestDocumentLargerThanAFrameTakesSeveral(t *testing.T) {
-	x := &Exchange{Deltas: bigCopy(t, 262144)}
+	x := &Exchange{Deltas: bigCopy(t, 131072)}
 	frames := payloads(t, x)
 	total := 0
 	for _, p := range frames {
 		total += len(p)
 	}
-	if len(frames) < 2 || total > 262144*11 {
+	if len(frames) < 2 || total > 131072*12 {
 		t.Errorf("%d frames of %d bytes together", len(frames), total)
 	}
 	if got := join(t, frames); !same(got, x) {
@@ -305,7 +305,7 @@ func TestExchangeOverItsLimitsIsRefused(t *testing.T) {
 func TestErrorOfTheWriterEndsTheFrames(t *testing.T) {
 	broken := errors.New("broken pipe")
 	n := 0
-	err := ExchangeFrames(&Exchange{Deltas: bigCopy(t, 262144)}, nil, func([]byte) error { n++; return broken })
+	err := ExchangeFrames(&Exchange{Deltas: bigCopy(t, 131072)}, nil, func([]byte) error { n++; return broken })
 	if !errors.Is(err, broken) || n != 1 {
 		t.Errorf("%v after %d frames", err, n)
 	}

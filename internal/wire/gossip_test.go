@@ -69,7 +69,7 @@ func (g *gossip) agree() {
 
 // pitfalls 10: gossip that re-sends whole trees
 func TestBytesOfTheSteadyStateAreThoseOfTheChanges(t *testing.T) {
-	const n, held, intervals = 16, 4000, 10
+	const n, held, intervals = 12, 2000, 6
 	section := replica.Section{Kind: replica.KindTextBlocks, BlockSize: 256}
 	run := func(churn int) (bytes int) {
 		g := newGossip(t, n)
