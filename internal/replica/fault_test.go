@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,6 +62,43 @@ func TestLargeOldDocumentComesBackInParts(t *testing.T) {
 	s.settle()
 	for _, id := range s.ids() {
 		s.docs[id].audit(t)
+	}
+}
+
+// pitfalls 16: a copy that was made for somebody else a while ago comes with the changes since.
+func TestRecalledCopyIsFollowedByTheChangesSince(t *testing.T) {
+	s := newShoal(t, Limits{}, "a", "b", "c")
+	must(t, s.docs["a"].Set(info, "1"))
+	must(t, s.docs["a"].Change(blocks, addRange(1, 50)))
+	s.round("a", "b")
+	s.round("c", "b") // b has made a copy
+	must(t, s.docs["a"].Set(info, "2"))
+	must(t, s.docs["a"].Change(blocks, removed(1, 2)))
+	must(t, s.docs["a"].Change(others, add(7)))
+	s.round("a", "b")
+	was, stamp := s.docs["b"].dump("a"), s.docs["a"].own.stamp
+	scans := s.docs["b"].Stats().Scans
+	a := s.start("a", born+5000, Limits{})
+	a.Recall(time.Minute)
+	s.round("a", "b")
+	old := a.Recalled()
+	if old == nil || old.Stamp != stamp || s.docs["b"].Stats().Scans != scans {
+		t.Fatalf("recalled %+v, want %v, from the copy that was there", old, stamp)
+	}
+	bad := &Delta{Owner: "a", Incarnation: born, From: stamp.Version, To: stamp.Version + 1, Digest: 1, Parts: 1, Sets: []SetOps{{Section: blocks, Ops: add(99)}}}
+	if o := a.Apply(bad, s.now); o != Corrupt || a.Recalled() != old {
+		t.Errorf("changes with a wrong digest: %v", o)
+	}
+	for _, v := range old.Values {
+		must(t, a.Set(v.Section, v.Content))
+	}
+	for _, set := range old.Sets {
+		must(t, a.Change(set.Section, set.Ops))
+	}
+	a.EndRecall()
+	a.Commit()
+	if got := strings.ReplaceAll(a.dump("a"), "(version 1)", "(version 2)"); got != was {
+		t.Errorf("recalled\n%s\nwas\n%s", got, was)
 	}
 }
 

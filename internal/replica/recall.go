@@ -82,7 +82,11 @@ func (d *Docs) applyOwn(delta *Delta, now time.Duration) Outcome {
 		d.outbid(s.Incarnation, now)
 		return Refused
 	case d.continues(delta):
-		d.recall.doc = d.recall.doc.after(delta)
+		next := d.recall.doc.after(delta)
+		if digest, elements, ok := next.copyIn().outcome(nil, MaxElements); !ok || digest != delta.Digest || elements > MaxElements {
+			return Corrupt // the copy stays: older, but whole
+		}
+		d.recall.doc = next
 		return Recalled
 	case s.Incarnation == own.Incarnation || !delta.Complete() || delta.Base != 0 || !d.recalls(s):
 		return Stale
@@ -158,6 +162,19 @@ func (doc *Document) after(delta *Delta) *Document {
 	}
 	slices.SortFunc(next.Sets, func(a, b SetOps) int { return a.Section.Compare(b.Section) })
 	return next
+}
+
+// copyIn is the document as if it had come in one part.
+func (doc *Document) copyIn() *copyIn {
+	c := &copyIn{stamp: doc.Stamp, values: doc.Values}
+	for _, s := range doc.Sets {
+		in := setIn{section: s.Section, n: len(s.Ops)}
+		if in.n > 0 {
+			in.chunks = [][]prefix.Change{s.Ops}
+		}
+		c.sets = append(c.sets, in)
+	}
+	return c
 }
 
 // document joins the chunks.
