@@ -51,7 +51,7 @@ type Limits struct {
 	Members      int           // live peers; the rest is refused. Default 4096, as many as there may be documents
 	Body         int           // bytes of a forwarded body. Default 64 MiB; above what the gateway takes, it only guards
 	Hops         int           // hops at one peer that this one has open at once. Default 1024
-	Idle         int           // kept connections to one peer. Default 64: fewer dial more under bursts, more hold memory
+	Idle         int           // kept connections to one peer. Default 256: fewer dial more under bursts, more hold memory after them
 	Conns        int           // connections that are open to the peer port. Default 16384
 	ConnsPerPeer int           // of these, from one peer. Default 2048
 	Handshakes   int           // connections that have not yet said who they are. Default 256
@@ -128,7 +128,7 @@ type limit[T any] struct {
 }
 
 func (l *Limits) ints() []limit[int] {
-	return []limit[int]{{"members", &l.Members, 4096}, {"body", &l.Body, 64 << 20}, {"hops", &l.Hops, 1024}, {"idle", &l.Idle, 64},
+	return []limit[int]{{"members", &l.Members, 4096}, {"body", &l.Body, 64 << 20}, {"hops", &l.Hops, 1024}, {"idle", &l.Idle, 256},
 		{"conns", &l.Conns, 16384}, {"conns per peer", &l.ConnsPerPeer, 2048}, {"handshakes", &l.Handshakes, 256}}
 }
 

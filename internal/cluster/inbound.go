@@ -273,6 +273,16 @@ func (in *inbound) look() {
 	}
 }
 
+// soon makes sure that what is held back from now on goes out after flushAfter. For the first frames of a hop the timer
+// is set already.
+func (in *inbound) soon(s *HopStream) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if s.taken && in.cur == s {
+		in.timer.Reset(flushAfter)
+	}
+}
+
 // write writes frames held back and p after them. in.wmu is held.
 func (in *inbound) write(p []byte) error {
 	in.begin()

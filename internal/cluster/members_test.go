@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 
@@ -21,6 +22,27 @@ func TestPeersFindEachOther(t *testing.T) {
 	}
 	until(t, "round-trip time", a.rtts, func(id peer.ID) bool { return id == "b" })
 	until(t, "round-trip time", a.rtts, func(id peer.ID) bool { return id == "c" })
+}
+
+func TestPeersOnIPv6FindEachOther(t *testing.T) {
+	ln, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		t.Skip("no IPv6 here")
+	}
+	ln.Close()
+	a, b := pair(t, with(func(c *Config) { c.GossipBind, c.PeerBind, c.Keys = "[::1]:0", "[::1]:0", []Key{{1}} }))
+	for _, h := range []struct {
+		from *agent
+		to   peer.ID
+	}{{a, "b"}, {b, "a"}} {
+		if got, _, err := hop(h.from.c, h.to, "x"); got != "x" || err != nil {
+			t.Errorf("hop to %s: %v", h.to, err)
+		}
+	}
+	if err := a.c.Send("b", []byte("hi")); err != nil {
+		t.Error(err)
+	}
+	until(t, "datagram", b.grams, func(g gram) bool { return g.b == "hi" })
 }
 
 func TestDeadPeerIsNoticed(t *testing.T) {

@@ -106,6 +106,9 @@ func (s *HopStream) put(t wire.Type, last bool, enc func([]byte) ([]byte, error)
 	}
 	in.out = b
 	if !last {
+		if start == 0 {
+			in.soon(s)
+		}
 		return nil
 	}
 	s.ended.Store(true)
@@ -120,8 +123,8 @@ func (s *HopStream) usable() error {
 	return s.ctx.Err()
 }
 
-// Data is written out at once for a stream; of a plain answer some is held back until the end. Where the origin does not
-// take it Data waits, and so slows the engine down.
+// Data is written out at once for a stream; of a plain answer some is held back for a moment, for the rest of it. Where
+// the origin does not take it Data waits, and so slows the engine down.
 func (s *HopStream) Data(p []byte) error {
 	in := s.in
 	in.wmu.Lock()
@@ -131,16 +134,19 @@ func (s *HopStream) Data(p []byte) error {
 			return err
 		}
 		n := min(len(p), wire.MaxFrame)
+		first := len(in.out) == 0
 		in.out = frameHeader(in.out, wire.TypeData, n)
 		var err error
 		switch {
-		case n <= copyBelow:
+		case n > copyBelow:
+			err = in.write(p[:n])
+		default:
 			in.out = append(in.out, p[:n]...)
 			if s.fwd.Stream || len(in.out) >= plainHold {
 				err = in.write(nil)
+			} else if first {
+				in.soon(s)
 			}
-		default:
-			err = in.write(p[:n])
 		}
 		if err != nil {
 			return err
