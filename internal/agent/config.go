@@ -116,8 +116,9 @@ type Cluster struct {
 // Route is how requests are routed.
 type Route struct {
 	Policy string `yaml:"policy"` // cost, longest-prefix, round-robin, random or local
-	// GainPermille is how much better another peer must be before a request leaves home, in thousandths of the cost at
-	// home. Higher: less traffic between peers, less reuse.
+	// GainPermille is how much better another peer must be before a request leaves home, and how much worse than expected a
+	// peer may find itself before it declines, in thousandths of the prompt's whole prefill. Higher: less traffic between
+	// peers, less reuse.
 	GainPermille int `yaml:"gain_permille"`
 	// PushBackHigh and PushBackLow are the watermarks, in queued work: above high the peer asks not to be sent more,
 	// until it is below low.
@@ -140,7 +141,7 @@ func Defaults() Config {
 		Engine: Engine{Kind: "auto", Queue: 256, Emulate: emulate.Defaults()},
 		Cluster: Cluster{Name: "shoal", Preset: "lan", PeerListen: "127.0.0.1:8081",
 			GossipListen: "127.0.0.1:8082"},
-		Route: Route{Policy: "cost", GainPermille: 20, PushBackHigh: 10 * time.Second,
+		Route: Route{Policy: "cost", GainPermille: route.Defaults().GainPermille, PushBackHigh: 10 * time.Second,
 			PushBackLow: 4 * time.Second},
 		Limits: Limits{Body: 32 << 20, Requests: 4096, Blocks: 1 << 18,
 			Silence: 60 * time.Second},

@@ -134,9 +134,11 @@ type Node struct {
 	nextTicket  Ticket
 	servings    map[Serving]*serving
 	nextServing Serving
-	queued      int64 // prompt tokens admitted and not yet prefilled
-	prefilling  int   // servings at the engine before their first token
-	crowded     bool  // more than one of them at some time since there was none
+	queued      int64         // prompt tokens admitted and not yet prefilled
+	computing   int           // servings at the engine
+	busySince   time.Duration // since when, or up to when its time has been counted
+	prefilling  int           // of them, those before their first token
+	crowded     bool          // more than one of them at some time since there was none
 
 	heardEngine bool
 	epoch       peer.Epoch // of the engine, as it told last

@@ -186,6 +186,7 @@ func (n *Node) Tick(now time.Duration) {
 const sweepSteps = 64
 
 func (n *Node) publish(now time.Duration) {
+	n.workedUntil(now)
 	l := *n.load()
 	l.Work = n.work.total
 	n.own.Work = l.Work

@@ -62,7 +62,7 @@ func (n *Node) refusal(now time.Duration, r *Request, e Expect, match int) Decli
 		return QueueFull
 	case !e.Hopped:
 		return 0
-	case n.own.PushBack:
+	case n.own.PushBack && e.Margin < route.NoDecline: // the origin knows, and has nobody better
 		return QueueFull
 	case n.serveCost(r, match) > e.ServeCost+e.Margin:
 		return WorseThanExpected
@@ -95,6 +95,10 @@ func (n *Node) Started(now time.Duration, id Serving) {
 		return
 	}
 	s.started = now
+	if n.computing == 0 {
+		n.busySince = now
+	}
+	n.computing++
 	s.alone = n.prefilling == 0
 	n.prefilling++
 	if !s.alone {
@@ -139,6 +143,10 @@ func (n *Node) End(now time.Duration, id Serving, u Usage, ok bool) {
 		return
 	}
 	delete(n.servings, id)
+	if s.started >= 0 {
+		n.workedUntil(now)
+		n.computing--
+	}
 	began := s.first >= 0
 	if !began {
 		n.prefilled(s)
@@ -181,7 +189,15 @@ func (n *Node) learn(now time.Duration, s *serving, u Usage) {
 		n.rates.Decode(now-s.first, int64(u.Completion-1))
 	}
 	n.rates.Service(now - s.started)
-	n.work.add(now, now-s.started)
+}
+
+// workedUntil counts the time since the engine became busy, or since it was last counted. Requests that it computes at the
+// same time count once: what is balanced is how long engines are busy.
+func (n *Node) workedUntil(now time.Duration) {
+	if n.computing > 0 {
+		n.work.add(now, now-n.busySince)
+		n.busySince = now
+	}
 }
 
 // checkBelief compares the predicted match with the engine's own count. Where a clear part of it was missing (two blocks
