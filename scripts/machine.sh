@@ -15,12 +15,19 @@ die() {
 apt_install() {
 	[ "$(id -u)" = 0 ] && have apt-get || return 1
 	say "installing with apt-get: $*"
+	local log
+	log=$(mktemp)
 	export DEBIAN_FRONTEND=noninteractive
-	if ! apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 </dev/null; then
-		# The lists may never have been fetched, or be old.
-		apt-get update -qq >/dev/null 2>&1 </dev/null || true
-		apt-get install -y -qq --no-install-recommends "$@" >/dev/null </dev/null || return 1
+	# The lists of packages may never have been fetched, or be old.
+	if ! apt-get install -y --no-install-recommends "$@" >"$log" 2>&1 </dev/null; then
+		apt-get update >"$log" 2>&1 </dev/null || true
+		if ! apt-get install -y --no-install-recommends "$@" >>"$log" 2>&1 </dev/null; then
+			tail -n 5 "$log" >&2
+			rm -f "$log"
+			return 1
+		fi
 	fi
+	rm -f "$log"
 }
 
 need_go() {
