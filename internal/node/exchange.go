@@ -26,7 +26,7 @@ func (n *Node) Answer(now time.Duration, from peer.ID, in *replica.Exchange) *re
 	recalled := false
 	for _, e := range n.events {
 		switch e.Outcome {
-		case replica.Applied, replica.Diverged:
+		case replica.Applied, replica.Diverged, replica.OverLimit:
 			n.refresh(now, e.Owner)
 		case replica.Recalled:
 			recalled = true
@@ -44,7 +44,11 @@ func (n *Node) refresh(now time.Duration, id peer.ID) {
 		return
 	}
 	stamp, ok := n.docs.Stamp(id)
-	if !ok {
+	if !ok { // dropped at a limit: nothing is known of the peer any more
+		if m := n.members[id]; m != nil {
+			m.info, m.load, m.hasSlot = nil, nil, false
+			n.generation++
+		}
 		return
 	}
 	m := n.member(id)
