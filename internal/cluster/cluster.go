@@ -72,6 +72,7 @@ type Cluster struct {
 type hooks struct {
 	tune    func(*timing)
 	cut     func(gossipAddr string) bool // this gossip address is unreachable
+	lose    func(gossipAddr string) bool // packets to it are lost
 	dial    func(ctx context.Context, peerAddr string) (net.Conn, error)
 	resolve resolver
 }
@@ -158,7 +159,7 @@ func (c *Cluster) listen(b binds) error {
 		ln.Close()
 		return err
 	}
-	c.gossip.cut = c.hooks.cut
+	c.gossip.cut, c.gossip.lose = c.hooks.cut, c.hooks.lose
 	if c.ml, err = memberlist.Create(c.gossipConfig()); err != nil {
 		ln.Close()
 		c.gossip.Shutdown()

@@ -32,6 +32,7 @@ type gossip struct {
 	header    []byte // the label as it stands before every packet and stream
 	refused   func(addr string, err error)
 	cut       func(addr string) bool // nil; in tests: this address is unreachable
+	lose      func(addr string) bool // nil; in tests: packets to this address are lost
 
 	packets chan *memberlist.Packet
 	streams chan net.Conn
@@ -91,7 +92,7 @@ func (g *gossip) WriteTo(b []byte, addr string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, fmt.Errorf("cluster: gossip to %q: %w", addr, err)
 	}
-	if g.cut != nil && g.cut(addr) {
+	if g.cut != nil && g.cut(addr) || g.lose != nil && g.lose(addr) {
 		return time.Now(), nil
 	}
 	_, err = g.udp.WriteToUDPAddrPort(b, to)

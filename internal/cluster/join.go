@@ -112,6 +112,9 @@ func (c *Cluster) keepJoining() {
 			told = true
 			c.log.Warn("cluster: known addresses of peers do not answer; they are tried again and again", "missing", missing, "err", err)
 		}
+		if time.Since(c.started) < youth {
+			c.mingle()
+		}
 		timer := time.NewTimer(jitter(wait))
 		select {
 		case <-timer.C:
@@ -123,6 +126,14 @@ func (c *Cluster) keepJoining() {
 			timer.Stop()
 			return
 		}
+	}
+}
+
+// mingle compares the member list with that of one random peer, as the gossip does all the time, but much more seldom.
+// Where many agents start together some miss the news of some others: they find each other within seconds.
+func (c *Cluster) mingle() {
+	if some := c.pick(nil, 1); len(some) > 0 {
+		c.ml.Join([]string{some[0].life.node.Address()})
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"shoal/internal/peer"
 )
 
 // freeAddr is a loopback address that nobody listens on, for now.
@@ -103,6 +105,22 @@ func TestJoiningStopsWhereAllAreMembers(t *testing.T) {
 	a.c.Close()
 	b.down(t, "a")
 	eventually(t, "tries again", func() bool { return b.c.Stats().JoinTries > before })
+}
+
+// Agents that start together, and miss all packets of the gossip about each other, meet within seconds all the same.
+func TestNewAgentsMeetWithoutPackets(t *testing.T) {
+	deaf := hooked(func(h *hooks) {
+		h.tune = func(t *timing) { fast(t); t.pushPull = time.Hour }
+		h.lose = func(string) bool { return true }
+	})
+	seed := begin(t, "seed", deaf)
+	var all []*agent
+	for _, id := range []peer.ID{"b", "c", "d", "e"} {
+		all = append(all, begin(t, id, deaf, joining(seed)))
+	}
+	for _, a := range all {
+		eventually(t, "everybody to know everybody", func() bool { return len(a.c.Members()) == len(all) })
+	}
 }
 
 // partition cuts the network between groups of agents, gossip and peer ports.
