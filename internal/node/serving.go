@@ -158,7 +158,7 @@ func (n *Node) End(now time.Duration, id Serving, u Usage, ok bool) {
 	switch {
 	case !ok && !began && s.predicted: // it never came to prefill: what was predicted for it is not there
 		n.correct(s.chain, s.match)
-	case ok:
+	case ok && !s.predicted:
 		n.insert(s.chain)
 	}
 	n.pushBack(now)

@@ -60,6 +60,8 @@ type set struct {
 	text  bool
 }
 
+func (t *set) Expect(next []prefix.Change) { t.store.index.Expect(next) }
+
 func (t *set) Add(e prefix.Element) bool { return t.store.index.Add(t.slot, e) }
 func (t *set) Remove(h prefix.Hash) bool { return t.store.index.Remove(t.slot, h) }
 func (t *set) Has(h prefix.Hash) bool    { return t.store.index.Has(t.slot, h) }

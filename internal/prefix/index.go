@@ -18,8 +18,9 @@ type Index struct {
 	taken   idSet    // IDs in use, or not swept yet
 	gone    idSet    // IDs of cleared slots that are not swept yet
 	pass    pass
-	entries int // pairs, those of gone IDs included
-	max     int // MaxEntries; tests lower it
+	touched uint64 // by Expect; means nothing
+	entries int    // pairs, those of gone IDs included
+	max     int    // MaxEntries; tests lower it
 }
 
 // NewIndex returns an empty index. The seed places the blocks: who knows it could choose prompts that make the index slow,

@@ -70,9 +70,7 @@ func (d *Docs) applyChanges(doc *document, delta *Delta, now time.Duration) Outc
 		if sec == nil {
 			return d.refuse(doc.owner, now)
 		}
-		for _, c := range s.Ops {
-			d.do(doc, sec, c)
-		}
+		d.doAll(doc, sec, s.Ops)
 	}
 	if d.outgrown(doc) {
 		return d.refuse(doc.owner, now)
@@ -133,9 +131,7 @@ func (d *Docs) install(c *copyIn, now time.Duration) Outcome {
 			d.sweepBuckets(doc, sec, in)
 		}
 		for _, ops := range in.chunks {
-			for _, c := range ops {
-				d.do(doc, sec, c)
-			}
+			d.doAll(doc, sec, ops)
 		}
 	}
 	d.clearLog(doc)

@@ -116,6 +116,16 @@ func (d *Docs) do(doc *document, s *section, c prefix.Change) bool {
 	return true
 }
 
+// doAll does many changes.
+func (d *Docs) doAll(doc *document, s *section, changes []prefix.Change) {
+	for i, c := range changes {
+		if i%ExpectAhead == 0 {
+			s.set.Expect(changes[i:min(i+ExpectAhead, len(changes))])
+		}
+		d.do(doc, s, c)
+	}
+}
+
 // insert puts a new document into the table.
 func (d *Docs) insert(owner peer.ID, now time.Duration) *document {
 	_, alive := d.alive[owner]

@@ -60,6 +60,8 @@ func (s *memorySet) Remove(h prefix.Hash) bool {
 	return ok
 }
 
+func (s *memorySet) Expect([]prefix.Change) {}
+
 func (s *memorySet) Has(h prefix.Hash) bool { _, ok := s.m[h]; return ok }
 func (s *memorySet) Len() int               { return len(s.m) }
 func (s *memorySet) Close()                 { delete(s.store.open, s.name); s.m = nil }

@@ -69,7 +69,10 @@ func (d *Docs) Change(s Section, changes []prefix.Change) error {
 		return err
 	}
 	full := 0
-	for _, c := range changes {
+	for i, c := range changes {
+		if i%ExpectAhead == 0 {
+			sec.set.Expect(changes[i:min(i+ExpectAhead, len(changes))])
+		}
 		if !c.Removed && (sec.set.Len() >= d.lim.Elements || d.own.elements >= MaxElements) && !sec.set.Has(c.Hash) {
 			full++
 			continue

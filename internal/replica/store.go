@@ -16,8 +16,14 @@ type Store interface {
 	Each(sets []Set, yield func(i int, e prefix.Element))
 }
 
+// ExpectAhead is after how many changes Docs tells a Set what comes next.
+const ExpectAhead = 64
+
 // Set is one open set of a Store. A hash determines its depth, so elements are the same where their hashes are.
 type Set interface {
+	// Expect says which changes come next, ExpectAhead of them at most: a Set that waits for memory at each can do that
+	// for all of them at once. It may be ignored.
+	Expect(next []prefix.Change)
 	Add(e prefix.Element) bool // false: it was there
 	Remove(h prefix.Hash) bool // false: it was not there
 	Has(h prefix.Hash) bool
