@@ -2,17 +2,23 @@ package prefix
 
 const (
 	slabWords  = 4096 // 32 KiB
-	recordBits = 10   // log2 of the most records of a slab: slabWords / (headWords + 1)
+	recordBits = 10   // log2 of the most records of a slab: slabWords / (listHead + 1)
 	maxMembers = MaxSlots / 64
 )
 
-// A record of a set has a head of three words and its members, in one or more. The members are either a bitmap whose last
-// word is not zero, or a sorted list, four to a word.
+// A record of a set has a head and its members, in a word or more. The members are either a bitmap whose last word is not
+// zero, or a sorted list, four to a word.
 const (
 	headHash  = 0 // exclusive or of the members' hashes
 	headLinks = 1 // low half: how many blocks refer to it; high half: the next set in its bucket
-	headCount = 2 // members
-	headWords = 3
+	headCount = 2 // low half: members; high half: 1 + how many members headLost names, 0 where it is not set
+	listHead  = 3
+
+	// Of bitmaps only: what Match has found out about this set after another one.
+	headBefore = 3 // the other set's hash
+	headLost   = 4 // the members of the other set that this one lacks, at most maxLost of them
+	bitmapHead = 5
+	maxLost    = 4
 )
 
 // form is one way to store members.
@@ -23,6 +29,9 @@ const (
 	bitmap
 	forms
 )
+
+// headWords is the size of a head, by form.
+var headWords = [forms]int{list: listHead, bitmap: bitmapHead}
 
 // arena holds records of sets, which name each other by number instead of by pointer: the collector has nothing to follow in
 // them, however many there are. A slab has records of one form and size, so that nothing but the members themselves has to be
@@ -40,6 +49,7 @@ type slab struct {
 	words   []uint64 // heads, then members; nil: spare
 	members uint16   // where the members begin
 	size    uint16   // words of a record's members
+	head    uint8    // words of a record's head
 	form    form
 	records uint16 // how many fit
 	used    uint16 // how many are in use
@@ -53,9 +63,18 @@ func (a *arena) slab(r holders) (s *slab, i int) {
 	return &a.slabs[r>>recordBits], int(r & (1<<recordBits - 1))
 }
 
-func (a *arena) head(r holders) *[headWords]uint64 {
+func (a *arena) head(r holders) *[listHead]uint64 {
 	s, i := a.slab(r)
-	return (*[headWords]uint64)(s.words[i*headWords:])
+	return (*[listHead]uint64)(s.words[i*int(s.head):])
+}
+
+// bitmapHead is the head of a record, nil where it is a list.
+func (a *arena) bitmapHead(r holders) *[bitmapHead]uint64 {
+	s, i := a.slab(r)
+	if s.form != bitmap {
+		return nil
+	}
+	return (*[bitmapHead]uint64)(s.words[i*bitmapHead:])
 }
 
 // members is a record's members, and in which form they are.
@@ -75,7 +94,7 @@ func (a *arena) alloc(f form, size int) holders {
 	var i uint16
 	if s.free != 0 {
 		i = s.free - 1
-		s.free = uint16(s.words[int(i)*headWords])
+		s.free = uint16(s.words[int(i)*int(s.head)])
 	} else {
 		i = s.fresh
 		s.fresh++
@@ -99,11 +118,12 @@ func (a *arena) open(f form, size int) uint32 {
 		n = uint32(len(a.slabs))
 		a.slabs = append(a.slabs, slab{})
 	}
-	records := slabWords / (headWords + size)
+	head := headWords[f]
+	records := slabWords / (head + size)
 	a.slabs[n] = slab{
 		words:   make([]uint64, slabWords),
 		members: uint16(slabWords - records*size),
-		size:    uint16(size), form: f, records: uint16(records),
+		size:    uint16(size), head: uint8(head), form: f, records: uint16(records),
 	}
 	a.list(n)
 	return n
@@ -123,7 +143,7 @@ func (a *arena) release(r holders) {
 		a.spare = n
 		return
 	}
-	s.words[i*headWords] = uint64(s.free)
+	s.words[i*int(s.head)] = uint64(s.free)
 	s.free = uint16(i + 1)
 }
 

@@ -57,7 +57,7 @@ func mix(x uint64) uint64 {
 func listed(members []uint64, i int) uint16 { return uint16(members[i>>2] >> (16 * (i & 3))) }
 
 // size is how many members the record v has.
-func (t *sets) size(v holders) int { return int(t.head(v)[headCount]) }
+func (t *sets) size(v holders) int { return int(uint32(t.head(v)[headCount])) }
 
 // contains reports whether v contains id.
 func (t *sets) contains(v holders, id uint16) bool {
@@ -145,14 +145,14 @@ func (t *sets) intern() holders {
 	}
 	first := t.bucket(t.bucketOf(w.hash))
 	for v := *first; v != 0; v = t.next(v) {
-		if head := t.head(v); head[headHash] == w.hash && int(head[headCount]) == w.n && w.equals(t.members(v)) {
+		if head := t.head(v); head[headHash] == w.hash && int(uint32(head[headCount])) == w.n && w.equals(t.members(v)) {
 			head[headLinks]++
 			return v
 		}
 	}
 	form, words := w.form()
 	v := t.alloc(form, words)
-	*t.head(v) = [headWords]uint64{headHash: w.hash, headLinks: uint64(*first)<<32 | 1, headCount: uint64(w.n)}
+	*t.head(v) = [listHead]uint64{headHash: w.hash, headLinks: uint64(*first)<<32 | 1, headCount: uint64(w.n)}
 	w.store(t.members(v))
 	*first = v
 	t.count++

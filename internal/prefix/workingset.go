@@ -26,7 +26,7 @@ func (w *workingSet) load(t *sets, v holders) {
 	}
 	members, form := t.members(v)
 	head := t.head(v)
-	w.n, w.hash = int(head[headCount]), head[headHash]
+	w.n, w.hash = int(uint32(head[headCount])), head[headHash]
 	if form == bitmap {
 		w.hi = copy(w.words[:], members)
 		return
