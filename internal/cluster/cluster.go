@@ -66,6 +66,18 @@ type Cluster struct {
 	mu      sync.Mutex
 	closing bool
 	inbound map[*inbound]struct{}
+
+	calls sync.RWMutex // read-held while memberlist's goroutines call the Handler: nobody waits for those
+	over  bool         // calls
+}
+
+// tell calls the Handler from a goroutine that Close does not wait for, unless the cluster is over.
+func (c *Cluster) tell(f func(Handler)) {
+	c.calls.RLock()
+	defer c.calls.RUnlock()
+	if !c.over {
+		f(c.h)
+	}
 }
 
 // hooks are how tests reach below a cluster.
@@ -264,6 +276,9 @@ func (c *Cluster) Close() error {
 		r.shut()
 	}
 	c.wg.Wait()
+	c.calls.Lock()
+	c.over = true
+	c.calls.Unlock()
 	return err
 }
 

@@ -116,7 +116,7 @@ func (d delegate) NotifyMsg(b []byte) {
 		return
 	}
 	c.count.datagramsIn.Add(1)
-	c.h.Datagram(id, slices.Clone(rest))
+	c.tell(func(h Handler) { h.Datagram(id, slices.Clone(rest)) })
 }
 
 // memberlist's own broadcasts and state are enough: these three stay empty.

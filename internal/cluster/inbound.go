@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -181,7 +182,7 @@ func (in *inbound) hop(p []byte) (mine bool, err error) {
 	in.cur = s
 	in.timer.Reset(flushAfter)
 	in.mu.Unlock()
-	in.c.h.ServeHop(s)
+	in.run(s)
 	s.finish()
 	in.mu.Lock()
 	if in.cur == s {
@@ -193,6 +194,17 @@ func (in *inbound) hop(p []byte) (mine bool, err error) {
 	in.c.count.hopsIn.Add(-1)
 	s.stop()
 	return mine, nil
+}
+
+// run has the Handler serve a hop. A panic ends that hop alone, as net/http has it for the agent's own clients: one
+// request that meets a bug does not take the others along.
+func (in *inbound) run(s *HopStream) {
+	defer func() {
+		if p := recover(); p != nil {
+			in.c.log.Error("cluster: panic while serving a hop", "peer", in.l.id, "request", s.fwd.ID, "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	in.c.h.ServeHop(s)
 }
 
 // body reads the frames of a request's body.

@@ -49,5 +49,5 @@ func (c *Cluster) refuse(who, addr string, err error) {
 	if c.refusals.first(who) {
 		c.log.Warn("cluster: refused; not logged again for this address", "addr", addr, "err", err)
 	}
-	c.h.Refused(addr, err)
+	c.tell(func(h Handler) { h.Refused(addr, err) })
 }

@@ -163,7 +163,7 @@ func (c *Cluster) measured(name string, d time.Duration) {
 	}
 	m.mu.Unlock()
 	if r != nil && d > 0 && c.ctx.Err() == nil {
-		c.h.RTT(r.life.ID, r.sample(d))
+		c.tell(func(h Handler) { h.RTT(r.life.ID, r.sample(d)) })
 	}
 }
 
