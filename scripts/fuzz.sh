@@ -7,8 +7,9 @@ cd "$(dirname "$0")/.."
 need_go
 time=${1:-60s}
 
+listed=$(go test -list '^Fuzz' ./...) || die "the tests do not build: see above"
 # "Name" lines come first, then the package's own "ok" line.
-targets=$(go test -list '^Fuzz' ./... | awk '/^Fuzz/ { names[n++] = $1 } /^ok/ { for (i = 0; i < n; i++) print $2, names[i]; n = 0 }')
+targets=$(awk '/^Fuzz/ { names[n++] = $1 } /^ok/ { for (i = 0; i < n; i++) print $2, names[i]; n = 0 }' <<<"$listed")
 [ -n "$targets" ] || die "no fuzz target was found"
 count=$(wc -l <<<"$targets")
 say "$count fuzz targets, $time each"
