@@ -54,28 +54,20 @@ func (s *spawner) Start(sp spec, output io.Writer) (process, error) {
 	cmd.Stdout, cmd.Stderr = output, output // the same value: one pipe, lines in order
 	cmd.WaitDelay = pipeWait
 	cmd.SysProcAttr = attributes()
-	lifeline, err := cmd.StdinPipe() // never written: it closes when this program ends, however that happens
-	if err != nil {
-		return nil, fmt.Errorf("up: %s: %w", sp.name, err)
-	}
 	done := make(chan error, 1)
 	s.jobs <- func() { done <- cmd.Start() }
 	if err := <-done; err != nil {
 		return nil, fmt.Errorf("up: %s: %w", sp.name, err)
 	}
-	return &osProcess{cmd: cmd, lifeline: lifeline}, nil
+	return &osProcess{cmd: cmd}, nil
 }
 
-type osProcess struct {
-	cmd      *exec.Cmd
-	lifeline io.Closer
-}
+type osProcess struct{ cmd *exec.Cmd }
 
 func (p *osProcess) PID() int { return p.cmd.Process.Pid }
 
 func (p *osProcess) Wait() error {
 	err := p.cmd.Wait()
-	p.lifeline.Close()
 	p.signalGroup(syscall.SIGKILL) // what it may have left behind
 	if errors.Is(err, exec.ErrWaitDelay) {
 		return nil

@@ -6,8 +6,8 @@
 // agent sees all the others, says what to try, and returns when all has ended.
 //
 // Invariants. Whatever Run has started has ended when it returns; agents end before engines, so that no request loses
-// its engine while its agent still drains. A child never outlives the program, even one that is killed outright (by the
-// kernel on Linux, see process.go). Nothing is restarted silently, and no child more than a stated number of times.
+// its engine while its agent still drains. On Linux a child never outlives the program, even one that is killed outright
+// (see process.go). Nothing is restarted silently, and no child more than a stated number of times.
 package up
 
 import (
