@@ -426,3 +426,23 @@ func TestHashesOfTheProtocol(t *testing.T) {
 		return out.String()
 	})
 }
+
+func FuzzJSONIsWrittenAsTheStandardLibraryCompactsIt(f *testing.F) {
+	for _, s := range []string{`{"a": [1, "b \" c"]}`, `"`, `"\`, ` `, "\"\xff\" "} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var c, want Chain
+		c.WriteJSON(raw)
+		c.Finish()
+		var compact bytes.Buffer
+		if json.Compact(&compact, raw) != nil {
+			return // it must not panic, nothing more
+		}
+		want.Write(compact.Bytes())
+		want.Finish()
+		if c.Tail() != want.Tail() || !slices.Equal(c.Blocks(), want.Blocks()) {
+			t.Fatalf("%q is not written as %q", raw, compact.Bytes())
+		}
+	})
+}

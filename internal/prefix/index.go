@@ -21,12 +21,13 @@ type Index struct {
 	touched uint64 // by Expect; means nothing
 	entries int    // pairs, those of gone IDs included
 	max     int    // MaxEntries; tests lower it
+	step    int    // sweepBuckets; tests lower it
 }
 
 // NewIndex returns an empty index. The seed places the blocks: who knows it could choose prompts that make the index slow,
 // so it is to be drawn at random where prompts come from strangers.
 func NewIndex(seed uint64) *Index {
-	x := &Index{max: MaxEntries}
+	x := &Index{max: MaxEntries, step: sweepBuckets}
 	x.table.init(seed)
 	x.sets.init(mix(seed + 2))
 	return x
@@ -75,7 +76,9 @@ func (x *Index) Add(s Slot, e Element) bool {
 	x.entries++
 	x.lens[id]++
 	if b == nil {
-		x.moved(x.table.insert(e.Hash, single|holders(id), e.Depth))
+		if shard, grown := x.table.insert(e.Hash, single|holders(id), e.Depth); grown {
+			x.moved(shard, 0)
+		}
 		return true
 	}
 	if x.gone.n > 0 && x.forget(b, k, &x.gone) {
@@ -102,17 +105,21 @@ func (x *Index) Remove(s Slot, h Hash) bool {
 		b.vals[k] = x.sets.change(v, id, false)
 		return true
 	}
-	x.moved(x.shrink(x.table.erase(h, b, k)))
+	shard, first := x.table.erase(h, b, k)
+	if x.shrink(shard) {
+		first = 0
+	}
+	x.moved(shard, first)
 	return true
 }
 
-// shrink rebuilds the shard where it has become sparse, and gives it then, else -1.
-func (x *Index) shrink(shard int) int {
+// shrink rebuilds the shard where it has become sparse, and reports whether it has.
+func (x *Index) shrink(shard int) bool {
 	if !x.table.shards[shard].sparse() {
-		return -1
+		return false
 	}
 	x.table.resize(shard)
-	return shard
+	return true
 }
 
 // Has reports whether s holds h.

@@ -31,11 +31,7 @@ func (t *table) probe(next []Hash, p *probes) (touched uint64) {
 	for _, i := range p.open[:p.left] {
 		shard, at := t.place(next[i])
 		s := &t.shards[shard]
-		n := s.home(at) + 1
-		if n == len(s.buckets) {
-			n = 0
-		}
-		p.at[i&(maxProbes-1)] = &s.buckets[n]
+		p.at[i&(maxProbes-1)] = &s.buckets[s.after(s.home(at))]
 	}
 	touched += p.look(next)
 	for _, i := range p.open[:p.left] {

@@ -1,6 +1,7 @@
 package prefix
 
-// sweepBuckets is how many buckets of the table one step of a sweep looks at: some microseconds.
+// sweepBuckets is how many buckets of the table one step of a sweep looks at, or twice or so where it removes: some
+// microseconds.
 const sweepBuckets = 256
 
 // pass is one walk over the table that removes the IDs that were gone when it began.
@@ -26,7 +27,7 @@ func (x *Index) Clear(s Slot) {
 }
 
 // Sweep takes so many steps of removing what cleared slots have left behind, and reports whether there is more to do. A
-// step looks at 256 buckets at most, and may rebuild one shard, which is a thousandth of the table.
+// step goes over 256 buckets, and may rebuild one shard, which is a thousandth of the table.
 func (x *Index) Sweep(steps int) (more bool) {
 	for ; steps > 0 && x.gone.n > 0; steps-- {
 		x.sweepStep()
@@ -40,14 +41,16 @@ func (x *Index) sweepStep() {
 		*p = pass{ids: x.gone}
 	}
 	s := &x.table.shards[p.shard]
-	end := min(p.bucket+sweepBuckets, len(s.buckets))
-	for ; p.bucket < end; p.bucket++ {
-		b := &s.buckets[p.bucket]
-		for k, v := range b.vals {
-			if v != 0 && x.forget(b, k, &p.ids) {
-				x.table.erase(b.keys[k], b, k)
+	end := min(p.bucket+x.step, len(s.buckets))
+	for p.bucket < end {
+		b, next := &s.buckets[p.bucket], p.bucket+1
+		for k := range b.vals {
+			for b.vals[k] != 0 && x.forget(b, k, &p.ids) {
+				_, first := x.table.erase(b.keys[k], b, k)
+				next = min(next, first) // what has come there may have to go too
 			}
 		}
+		p.bucket = next
 	}
 	if p.bucket < len(s.buckets) {
 		return
@@ -93,9 +96,10 @@ func (x *Index) forget(b *bucket, k int, mask *idSet) bool {
 	return false
 }
 
-// moved says that a shard has been rebuilt, -1 for none: a pass that is in it begins it again.
-func (x *Index) moved(shard int) {
+// moved says that entries of a shard have been moved to this bucket or others after it: a pass that has gone past it goes
+// back there.
+func (x *Index) moved(shard, bucket int) {
 	if x.gone.n > 0 && x.pass.shard == shard {
-		x.pass.bucket = 0
+		x.pass.bucket = min(x.pass.bucket, bucket)
 	}
 }

@@ -1,6 +1,9 @@
 package prefix
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // The table of blocks: open addressing in buckets of four entries, one cache line each, in shards, so that growing copies
 // one shard and no call stands still for longer. Positions depend on the seed: prompts are chosen by clients, and nobody
@@ -21,7 +24,7 @@ const (
 )
 
 // bucket is one cache line. An entry that finds its own bucket full goes to the next one that is not; passed counts how
-// many have gone past, so that a search knows where to end and a removal leaves nothing behind and moves nothing.
+// many have gone past, so that a search knows where to end. What is removed makes room for one of them to come back.
 type bucket struct {
 	keys   [bucketSlots]Hash
 	vals   [bucketSlots]holders // 0: the entry is free, and its key is 0
@@ -75,29 +78,26 @@ func (t *table) find(h Hash) (*bucket, int) {
 		if b.passed == 0 {
 			break
 		}
-		if n++; n == len(s.buckets) {
-			n = 0
-		}
+		n = s.after(n)
 	}
 	return nil, 0
 }
 
-// insert adds an entry for h, which has none.
-func (t *table) insert(h Hash, v holders, depth uint16) (shardGrown int) {
-	i, at := t.place(h)
-	s := &t.shards[i]
-	shardGrown = -1
+// insert adds an entry for h, which has none, and reports whether the shard has been rebuilt for it.
+func (t *table) insert(h Hash, v holders, depth uint16) (shard int, grown bool) {
+	shard, at := t.place(h)
+	s := &t.shards[shard]
 	if (s.count+1)*loadUnit > len(s.buckets)*bucketSlots*maxLoad {
-		t.resize(i)
-		shardGrown = i
+		t.resize(shard)
+		grown = true
 	}
 	s.put(at, h, v, depth)
 	s.count++
-	return shardGrown
+	return shard, grown
 }
 
 func (s *shard) put(at uint32, h Hash, v holders, depth uint16) {
-	for n := s.home(at); ; {
+	for n := s.home(at); ; n = s.after(n) {
 		b := &s.buckets[n]
 		for k := range b.vals {
 			if b.vals[k] == 0 {
@@ -106,25 +106,66 @@ func (s *shard) put(at uint32, h Hash, v holders, depth uint16) {
 			}
 		}
 		b.passed++
-		if n++; n == len(s.buckets) {
-			n = 0
+	}
+}
+
+// erase frees entry k of b, which is h's. The place may be taken at once by an entry that had gone past it, from a later
+// bucket or, around the end of the shard, from an earlier one, and so on. It gives the shard, and the first bucket in it that
+// another entry has come to; math.MaxInt for none.
+func (t *table) erase(h Hash, b *bucket, k int) (shard, first int) {
+	shard, at := t.place(h)
+	s := &t.shards[shard]
+	s.count--
+	hole := s.home(at)
+	for ; &s.buckets[hole] != b; hole = s.after(hole) {
+		s.buckets[hole].passed--
+	}
+	for first = math.MaxInt; ; {
+		b.keys[k], b.vals[k], b.depths[k] = 0, 0, 0
+		if b.passed == 0 {
+			return shard, first
+		}
+		first = min(first, hole)
+		from, i := t.returning(s, hole)
+		other := &s.buckets[from]
+		b.keys[k], b.vals[k], b.depths[k] = other.keys[i], other.vals[i], other.depths[i]
+		for ; hole != from; hole = s.after(hole) {
+			s.buckets[hole].passed--
+		}
+		b, k = other, i
+	}
+}
+
+// returning finds the nearest entry that has gone past bucket n; there is one.
+func (t *table) returning(s *shard, n int) (bucket, k int) {
+	for far := 1; ; far++ {
+		bucket = n + far
+		if bucket >= len(s.buckets) {
+			bucket -= len(s.buckets)
+		}
+		b := &s.buckets[bucket]
+		for k := range b.vals {
+			if b.vals[k] == 0 {
+				continue
+			}
+			_, at := t.place(b.keys[k])
+			gone := bucket - s.home(at)
+			if gone < 0 {
+				gone += len(s.buckets)
+			}
+			if gone >= far {
+				return bucket, k
+			}
 		}
 	}
 }
 
-// erase frees entry k of b, which is h's.
-func (t *table) erase(h Hash, b *bucket, k int) (shard int) {
-	b.keys[k], b.vals[k], b.depths[k] = 0, 0, 0
-	i, at := t.place(h)
-	s := &t.shards[i]
-	s.count--
-	for n := s.home(at); &s.buckets[n] != b; {
-		s.buckets[n].passed--
-		if n++; n == len(s.buckets) {
-			n = 0
-		}
+// after is the bucket after n.
+func (s *shard) after(n int) int {
+	if n++; n == len(s.buckets) {
+		return 0
 	}
-	return i
+	return n
 }
 
 // sparse reports whether a shard is worth rebuilding smaller.
