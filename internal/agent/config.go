@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"shoal/internal/emulate"
+	"shoal/internal/node"
 	"shoal/internal/peer"
 	"shoal/internal/route"
 )
@@ -143,7 +144,7 @@ func Defaults() Config {
 			GossipListen: "127.0.0.1:8082"},
 		Route: Route{Policy: "cost", GainPermille: route.Defaults().GainPermille, PushBackHigh: 10 * time.Second,
 			PushBackLow: 4 * time.Second},
-		Limits: Limits{Body: 32 << 20, Requests: 4096, Blocks: 1 << 18,
+		Limits: Limits{Body: 32 << 20, Requests: 4096, Blocks: node.Defaults().MaxBlocks,
 			Silence: 60 * time.Second},
 		Admin:    "127.0.0.1:8083",
 		LogLevel: "info",

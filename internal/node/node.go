@@ -30,7 +30,9 @@ type Config struct {
 	Route    route.Config
 	PushBack route.PushBackConfig
 	Replica  replica.Limits
-	// MaxBlocks bounds the text blocks remembered of the own engine, and so what others hold of this peer.
+	// MaxBlocks bounds the text blocks remembered of the own engine, and so what others hold of this peer: 65,536 are 4
+	// million tokens or more. Raise it for engines with larger caches behind them; each block costs every peer 25 bytes, and
+	// a larger index is slower to change.
 	MaxBlocks int
 	// MaxInFlight bounds the requests served at once, and those dispatched at once.
 	MaxInFlight int
@@ -55,7 +57,7 @@ func Defaults() Config {
 		Route:        route.Defaults(),
 		PushBack:     route.PushBackDefaults(),
 		Replica:      replica.Defaults(),
-		MaxBlocks:    1 << 18,
+		MaxBlocks:    1 << 16,
 		MaxInFlight:  1 << 14,
 		MaxOverlay:   512,
 		OverlayMax:   10 * time.Second,
