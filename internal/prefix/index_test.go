@@ -139,6 +139,50 @@ func TestSweepMissesNothingInAShardThatIsRebuilt(t *testing.T) {
 	checkIndex(t, x)
 }
 
+// Entries that have gone past the end of a shard stand at its beginning, and come back to its end, before and after the place
+// that a sweep has come to.
+func TestSweepMissesNothingAroundTheEndOfAShard(t *testing.T) {
+	x := NewIndex(1)
+	var end []Hash
+	for _, h := range oneShard(x, 2000) {
+		if _, at := x.table.place(h); at > 0xD8000000 { // the last sixth
+			end = append(end, h)
+		}
+	}
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		x := NewIndex(1)
+		x.step = 1
+		c := slices.Clone(end[:10+r.IntN(60)])
+		kept := map[Hash]bool{}
+		for i, h := range c {
+			s := Slot(1 + r.IntN(2))
+			x.Add(s, Element{h, uint16(i)})
+			kept[h] = s == 2
+		}
+		x.Clear(1)
+		for x.Sweep(1 + r.IntN(2)) {
+			if h := c[r.IntN(len(c))]; kept[h] && r.IntN(2) == 0 {
+				x.Remove(2, h)
+				kept[h] = false
+			}
+		}
+		want := 0
+		for h, is := range kept {
+			if x.Has(2, h) != is {
+				t.Fatalf("seed %d: %x is held: %v, want %v", seed, h, !is, is)
+			}
+			if is {
+				want++
+			}
+		}
+		if x.Entries() != want {
+			t.Fatalf("seed %d: %d entries are left, want %d", seed, x.Entries(), want)
+		}
+		checkIndex(t, x)
+	}
+}
+
 // The IDs of cleared slots run out when nobody sweeps: then the call that needs one does.
 func TestSlotsOutnumberIDsOnlyUntilASweep(t *testing.T) {
 	x := NewIndex(1)

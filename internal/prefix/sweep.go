@@ -1,7 +1,6 @@
 package prefix
 
-// sweepBuckets is how many buckets of the table one step of a sweep looks at, or twice or so where it removes: some
-// microseconds.
+// sweepBuckets is how many buckets of the table one step of a sweep goes over: some microseconds.
 const sweepBuckets = 256
 
 // pass is one walk over the table that removes the IDs that were gone when it began.
@@ -42,15 +41,13 @@ func (x *Index) sweepStep() {
 	}
 	s := &x.table.shards[p.shard]
 	end := min(p.bucket+x.step, len(s.buckets))
-	for p.bucket < end {
-		b, next := &s.buckets[p.bucket], p.bucket+1
+	for ; p.bucket < end; p.bucket++ {
+		b := &s.buckets[p.bucket]
 		for k := range b.vals {
 			for b.vals[k] != 0 && x.forget(b, k, &p.ids) {
-				_, first := x.table.erase(b.keys[k], b, k)
-				next = min(next, first) // what has come there may have to go too
+				x.table.erase(b.keys[k], b, k) // another entry may come in its place, from a bucket that the pass comes to later
 			}
 		}
-		p.bucket = next
 	}
 	if p.bucket < len(s.buckets) {
 		return
