@@ -7,6 +7,7 @@
 //   - Chain renders a prompt as it streams by and gives its block hashes. Two prompts have one rendering only where they
 //     are the same prompt, and a conversation that grows keeps the blocks it had.
 //   - Index is who holds which block: the only copy of every peer's block set. One Match gives every peer's longest match.
+//     It holds, like Tree, thinned chains (Thin): fewer blocks deep in a prompt.
 //   - Tree is the exact account of one engine's cache by the cache model that its adapter declares: leaf by leaf, least
 //     recently used first (vLLM, SGLang), or whole sequences (llama.cpp).
 //

@@ -77,12 +77,11 @@ func (x *Index) forget(b *bucket, k int, mask *idSet) bool {
 		x.entries--
 		return true
 	}
-	x.sets.work.load(&x.sets, v)
-	n := x.sets.work.subtract(&x.sets, mask)
-	if n == 0 {
+	if !x.sets.meets(v, mask) {
 		return false
 	}
-	x.entries -= n
+	x.sets.work.load(&x.sets, v)
+	x.entries -= x.sets.work.subtract(&x.sets, mask)
 	to := x.sets.intern()
 	x.sets.release(v)
 	if to == 0 {
@@ -90,6 +89,25 @@ func (x *Index) forget(b *bucket, k int, mask *idSet) bool {
 		return true
 	}
 	b.vals[k] = to
+	return false
+}
+
+// meets reports whether anyone in v, a set of several, is in mask.
+func (t *sets) meets(v holders, mask *idSet) bool {
+	members, form := t.members(v)
+	if form == bitmap {
+		for i, word := range members {
+			if word&mask.words[i] != 0 {
+				return true
+			}
+		}
+		return false
+	}
+	for i := range t.size(v) {
+		if mask.has(listed(members, i)) {
+			return true
+		}
+	}
 	return false
 }
 
