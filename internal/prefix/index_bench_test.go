@@ -114,14 +114,14 @@ func matchFigure(b *testing.B, peers int) {
 			}
 		}
 	}
-	worst, worstMedian := 0.0, 0.0
+	worst, worstQuiet := 0.0, 0.0
 	for i, w := range worlds {
-		us := float64(quiet(passes[i]).Nanoseconds()) / 1e3 / figurePrompts
+		us := float64(median(passes[i]).Nanoseconds()) / 1e3 / figurePrompts
 		b.ReportMetric(us, w.name+"-us")
 		worst = max(worst, us)
-		worstMedian = max(worstMedian, float64(median(passes[i]).Nanoseconds())/1e3/figurePrompts)
+		worstQuiet = max(worstQuiet, float64(quiet(passes[i]).Nanoseconds())/1e3/figurePrompts)
 	}
-	b.ReportMetric(worstMedian, "median-us")
+	b.ReportMetric(worstQuiet, "quiet-us")
 	b.ReportMetric(worst, "us")
 }
 
@@ -153,7 +153,7 @@ func heapNow() uint64 {
 
 // Insertion and removal, over the whole life of an index: 100 peers fill it with 3,000,000 blocks, all distinct, every
 // growth of the table included, and take them out again in random order, shrinking included. The same piece of work is
-// timed in every round, and counts with the best of them.
+// timed in every round, and counts with the median of them.
 func lifeFigure(b *testing.B, removals bool) {
 	const entries, rounds, piece = 3_000_000, 5, 1024
 	order := rand.New(rand.NewPCG(1, 2)).Perm(entries)
@@ -187,8 +187,8 @@ func lifeFigure(b *testing.B, removals bool) {
 		best += quiet(t)
 		middle += median(t)
 	}
-	b.ReportMetric(float64(middle.Nanoseconds())/entries, "median-ns")
-	b.ReportMetric(float64(best.Nanoseconds())/entries, "ns")
+	b.ReportMetric(float64(best.Nanoseconds())/entries, "quiet-ns")
+	b.ReportMetric(float64(middle.Nanoseconds())/entries, "ns")
 }
 
 func BenchmarkFigure_index_insert_ns(b *testing.B) { lifeFigure(b, false) }

@@ -16,7 +16,7 @@ func check(t *testing.T, property func(*rapid.T)) {
 }
 
 // quiet is the time that a tenth of the passes stayed within. All passes do the same work, so what a shared machine adds is
-// no part of it; the median is reported beside it.
+// no part of it. It stands beside the median, which is the figure.
 func quiet(d []time.Duration) time.Duration {
 	slices.Sort(d)
 	return d[len(d)/10]
