@@ -36,9 +36,10 @@ type call struct {
 	framed  bool
 
 	decision node.Decision
-	by       peer.ID // whom the current attempt is with
-	decided  bool    // decision is what led there
-	secret   bool    // whatever tells of cached blocks is withheld
+	busy     []peer.ID // who declined for being busy
+	by       peer.ID   // whom the current attempt is with
+	decided  bool      // decision is what led there
+	secret   bool      // whatever tells of cached blocks is withheld
 	wantsWhy bool
 	answer   answer
 	reason   string
@@ -164,7 +165,8 @@ func (c *call) attempts(ctx context.Context, api api) *failure {
 		}
 	}
 	last := &failure{cause: engineDown}
-	for others := 0; ; {
+	others := 0
+	for {
 		if ctx.Err() != nil {
 			return &failure{cause: canceled, err: ctx.Err()}
 		}
@@ -204,7 +206,30 @@ func (c *call) attempts(ctx context.Context, api api) *failure {
 			return f
 		}
 	}
-	return last
+	if others == node.MaxTries {
+		return last
+	}
+	return c.insist(ctx, last)
+}
+
+// insist asks once more, of an origin that cannot serve the request itself, among the peers that have declined it for
+// being busy: the best of them takes it into its queue, which is bounded, as an own engine would have.
+func (c *call) insist(ctx context.Context, last *failure) *failure {
+	if len(c.busy) == 0 || ctx.Err() != nil {
+		return last
+	}
+	c.req.Tried = slices.DeleteFunc(c.req.Tried, func(id peer.ID) bool { return slices.Contains(c.busy, id) })
+	c.req.Insist = true
+	d := &c.decision
+	d.Explanation = nil
+	c.g.shoal.Route(&c.req, d)
+	if len(d.Legs) == 0 || d.Legs[0].Self {
+		return last
+	}
+	c.reason = reasonLastResort
+	f := c.attempt(ctx, d.Legs[0], d)
+	c.over(f)
+	return f
 }
 
 // Reasons beside those of decisions.
@@ -220,6 +245,9 @@ func (c *call) over(f *failure) bool {
 	}
 	c.answer.forget()
 	c.req.Tried = append(c.req.Tried, c.by)
+	if f.cause == declined && (f.detail == node.QueueFull.String() || f.detail == node.WorseThanExpected.String()) {
+		c.busy = append(c.busy, c.by)
+	}
 	word := f.cause.String()
 	if f.detail != "" {
 		word = f.detail

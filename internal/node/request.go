@@ -23,6 +23,7 @@ type Request struct {
 	Bytes     int         // of the canonical rendering
 	MaxTokens int         // asked for by the client; peer.Unknown where it does not say
 	Tried     []peer.ID   // peers that declined, pushed back or failed for this request: not again
+	Insist    bool        // the chosen peer is to take it whatever it finds: everybody has declined before
 	Explain   bool        // fill Decision.Explanation
 }
 

@@ -31,6 +31,7 @@ func (n *Node) Route(now time.Duration, r *Request, d *Decision) {
 			break
 		}
 	}
+	n.pause(now)
 	req.Key = uint64(r.Tail)
 	if best < len(r.Chain) {
 		req.Key = uint64(r.Chain[best])
@@ -40,6 +41,9 @@ func (n *Node) Route(now time.Duration, r *Request, d *Decision) {
 	}
 	n.policy.Decide(&req, n.cands, &n.decided)
 	n.answer(&req, d)
+	if r.Insist {
+		d.Margin = route.NoDecline
+	}
 	if r.Explain {
 		d.Explanation = n.explain(r, &req)
 	}
@@ -58,7 +62,7 @@ func (n *Node) candidate(now time.Duration, m *member, r *Request) route.Candida
 		c.Match = m.overlay.match(r.Chain, c.Match, m.info.Cache.Usable == peer.AfterEnd)
 		c.PendingRequests, c.PendingTokens = m.overlay.open, m.overlay.tokens
 		c.Staleness = now - m.loadAt
-		if !m.alive || now < m.coldUntil {
+		if !m.alive {
 			c.Excluded = route.Unreachable
 		}
 	}
@@ -68,6 +72,23 @@ func (n *Node) candidate(now time.Duration, m *member, r *Request) route.Candida
 		}
 	}
 	return c
+}
+
+// pause leaves out those that have just failed, where there is anybody else.
+func (n *Node) pause(now time.Duration) {
+	others := false
+	for i := range n.cands {
+		c := &n.cands[i]
+		others = others || c.Excluded == route.Eligible && (c.Load == nil || c.Load.Up && !c.Load.Draining) && now >= n.members[c.Peer].coldUntil
+	}
+	if !others {
+		return
+	}
+	for i := range n.cands {
+		if c := &n.cands[i]; c.Excluded == route.Eligible && now < n.members[c.Peer].coldUntil {
+			c.Excluded = route.Unreachable
+		}
+	}
 }
 
 // ratio is the load whose bytes-a-token the decision uses for all peers alike, since they share the model's tokeniser: the

@@ -54,10 +54,10 @@ func (n *Node) refusal(now time.Duration, r *Request, e Expect, match int) Decli
 	switch {
 	case n.draining:
 		return Draining
-	case !n.own.Up:
-		return EngineDown
 	case !n.serves(r.Model):
 		return NotServed
+	case !n.own.Up:
+		return EngineDown
 	case len(n.servings) >= n.cfg.MaxInFlight:
 		return QueueFull
 	case !e.Hopped:

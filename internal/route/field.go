@@ -108,9 +108,8 @@ func (p *Policy) settle(req *Request, cands []Candidate, chosen int, d *Decision
 	d.Cost, d.ServeCost = t.Total, t.Queue+t.Prefill
 	d.Margin = NoDecline
 	if p.cfg.Policy == Cost {
-		d.Margin = p.margin(req, c)
-		if next := cheapest(cands, d.Terms, chosen); next >= 0 {
-			d.Margin += max(d.Terms[next].Total-t.Total, 0)
+		if next := cheapest(cands, d.Terms, chosen); next >= 0 { // where there is nobody else, a decline helps nobody
+			d.Margin = p.margin(req, c) + max(d.Terms[next].Total-t.Total, 0)
 		}
 	}
 	if d.Reason == ByAllPushBack {
