@@ -249,6 +249,10 @@ func TestChildrenDieWithAKilledUp(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	defer func() {
+		cmd.Process.Kill() // where the test has failed before it did
+		cmd.Wait()
+	}()
 	var admins []string
 	for s := bufio.NewScanner(out); s.Scan() && !strings.Contains(s.Text(), "Ctrl-C ends all"); {
 		if f := strings.Fields(s.Text()); len(f) > 3 && strings.HasPrefix(f[1], "http://127") {
