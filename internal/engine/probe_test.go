@@ -208,7 +208,7 @@ func TestDetect(t *testing.T) {
 	}
 }
 
-// pitfalls 34
+// pitfalls 23, 34: nothing is tokenised on the way, here or by asking an engine
 func TestRequestIsTheOnlyThingThatIsSent(t *testing.T) {
 	for _, adapter := range []string{OpenAI, LlamaCpp, Emulated} {
 		p, url := servePages(t, map[string]string{"/v1/chat/completions": "{}"})

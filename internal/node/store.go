@@ -9,14 +9,13 @@ import (
 // maxSlots bounds the set sections that all known documents have together.
 const maxSlots = 1 << 15
 
-// store keeps the elements of every document's set sections in the prefix index, and nowhere else. A slot is the section
-// of one document; one that is given back is used again only after the index has been swept of it.
+// store keeps the elements of every document's set sections in the prefix index, and nowhere else. A slot is one section
+// of one document. One that is given back may be used again at once: the index tells its lives apart.
 type store struct {
 	index *prefix.Index
 	used  int // slots handed out so far
 	free  []prefix.Slot
-	dirty []prefix.Slot // cleared, and still to be swept
-	text  map[peer.ID]prefix.Slot
+	text  map[peer.ID]prefix.Slot // of each document's text blocks
 }
 
 func newStore(x *prefix.Index) *store {

@@ -30,6 +30,8 @@ func (s mapSet) Add(e prefix.Element) bool {
 }
 
 func (s mapSet) Remove(h prefix.Hash) bool { _, ok := s[h]; delete(s, h); return ok }
-func (s mapSet) Has(h prefix.Hash) bool    { _, ok := s[h]; return ok }
-func (s mapSet) Len() int                  { return len(s) }
-func (s mapSet) Close()                    { clear(s) }
+func (mapSet) Expect([]prefix.Change)      {}
+
+func (s mapSet) Has(h prefix.Hash) bool { _, ok := s[h]; return ok }
+func (s mapSet) Len() int               { return len(s) }
+func (s mapSet) Close()                 { clear(s) }

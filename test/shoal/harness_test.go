@@ -243,6 +243,11 @@ type answer struct {
 	cached, all int // the engine's own counts; -1 where there are none
 }
 
+type contextKey int
+
+// whenBegun is a func(peer string) in a context: told of each answer when its first byte comes.
+const whenBegun contextKey = 0
+
 // ask sends one chat request and reads all of the answer.
 func ask(ctx context.Context, api, prompt string, stream bool, tokens int) *answer {
 	body, _ := json.Marshal(map[string]any{
@@ -267,6 +272,9 @@ func post(ctx context.Context, api string, body []byte, stream bool) *answer {
 	}
 	defer r.Body.Close()
 	a.status, a.header = r.StatusCode, r.Header
+	if f, ok := ctx.Value(whenBegun).(func(string)); ok {
+		f(r.Header.Get("X-Shoal-Peer"))
+	}
 	if !stream || r.StatusCode != http.StatusOK {
 		b, err := io.ReadAll(r.Body)
 		a.body, a.err, a.firstByte, a.done = string(b), err, len(b) > 0, err == nil
