@@ -133,6 +133,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.bound = Addrs{Gateway: front.Addr().String(), Admin: admin.Addr().String(), Peer: c.Self().PeerAddr, Gossip: c.GossipAddr()}
 	a.warnInsecure()
 	frontServer, adminServer := a.gateway.Server(a.gateway), &http.Server{Handler: a.adminHandler(), ReadHeaderTimeout: 5 * time.Second}
+	inFlight, cut := context.WithCancelCause(context.Background())
+	defer cut(nil)
+	frontServer.BaseContext = func(net.Listener) context.Context { return inFlight }
 	g.Go(func() error { return served(a.serveFront(frontServer, front)) })
 	g.Go(func() error { return served(adminServer.Serve(admin)) })
 	g.Go(func() error { a.tick(work); return nil })
@@ -150,7 +153,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 	select {
 	case <-ctx.Done():
-		a.drain(frontServer)
+		a.drain(frontServer, cut)
 	case <-work.Done():
 	}
 	c.Leave(time.Second)
@@ -177,7 +180,7 @@ func (a *Agent) serveFront(s *http.Server, l net.Listener) error {
 }
 
 // drain tells everyone that this peer goes, and waits for what is in flight: own clients' requests and hops alike.
-func (a *Agent) drain(s *http.Server) {
+func (a *Agent) drain(s *http.Server, cut context.CancelCauseFunc) {
 	a.log.Info("draining", "at_most", a.cfg.Drain)
 	a.mu.Lock()
 	a.draining = true
@@ -195,6 +198,10 @@ func (a *Agent) drain(s *http.Server) {
 	}
 	if err != nil {
 		a.log.Warn("requests in flight are cut", "in_flight", a.inFlight())
+		cut(gateway.ErrStopping)
+		last, cancel := context.WithTimeout(context.Background(), time.Second) // for their error events
+		defer cancel()
+		s.Shutdown(last)
 	}
 }
 

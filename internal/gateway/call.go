@@ -168,7 +168,7 @@ func (c *call) attempts(ctx context.Context, api api) *failure {
 	others := 0
 	for {
 		if ctx.Err() != nil {
-			return &failure{cause: canceled, err: ctx.Err()}
+			return ended(ctx, &failure{err: ctx.Err()})
 		}
 		d := &c.decision
 		d.Explanation = nil

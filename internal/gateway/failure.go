@@ -26,11 +26,12 @@ const (
 	garbled            // the engine, or the peer, said what the protocol does not allow
 	tooLong            // the answer is over a limit
 	unsendable         // HTTP cannot carry the request
+	stopping           // this peer is shutting down and waits no longer
 	canceled           // the client went away
 )
 
 var causeWords = [...]string{"none", "declined", "unreachable", "silent", "engine-down", "engine-silent", "engine-busy",
-	"broke-off", "garbled", "too-long", "unsendable", "canceled"}
+	"broke-off", "garbled", "too-long", "unsendable", "stopping", "canceled"}
 
 func (c cause) String() string { return causeWords[c] }
 
@@ -73,13 +74,15 @@ func (f *failure) outcome() node.OutcomeKind {
 		return node.Declined
 	case unsendable, tooLong:
 		return node.Ended
+	case stopping:
+		return node.Canceled
 	}
 	return node.Failed
 }
 
 // final reports whether another peer would do no better.
 func (f *failure) final() bool {
-	return f.cause == canceled || f.cause == unsendable || f.cause == tooLong
+	return f.cause == canceled || f.cause == stopping || f.cause == unsendable || f.cause == tooLong
 }
 
 // engineFailure classifies an error of package engine.
@@ -131,6 +134,8 @@ func (f *failure) ending() *problem {
 		p.message = "The inference engine stopped answering; the answer is incomplete."
 	case tooLong:
 		p.message = engine.Public(engine.ErrTooLong)
+	case stopping:
+		p.message = "The peer that this request came in at is shutting down; the answer is incomplete."
 	default:
 		p.message = "The inference engine's answer broke off; it is incomplete."
 	}

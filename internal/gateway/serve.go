@@ -142,15 +142,23 @@ func busy(res *engine.Response) *failure {
 // engineFailed classifies what went wrong at the engine, and has it probed where it may be dead.
 func (g *Gateway) engineFailed(ctx context.Context, err error) *failure {
 	f := ended(ctx, engineFailure(err))
-	if f.cause != canceled && engine.Dead(err) {
+	if f.cause != canceled && f.cause != stopping && engine.Dead(err) {
 		g.shoal.EngineFailed(err)
 	}
 	return f
 }
 
-// ended turns a failure into the client's doing where the request's context has ended.
+// ErrStopping is the cause with which an agent ends the contexts of what is still in flight when it has drained for long
+// enough: event streams then end in an error event, and what has not begun is refused.
+var ErrStopping = errors.New("gateway: this peer is shutting down")
+
+// ended turns a failure into the client's doing, or the agent's, where the request's context has ended.
 func ended(ctx context.Context, f *failure) *failure {
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() == nil:
+	case errors.Is(context.Cause(ctx), ErrStopping):
+		f.cause = stopping
+	default:
 		f.cause = canceled
 	}
 	return f

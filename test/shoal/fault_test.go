@@ -220,6 +220,28 @@ func restart(t *testing.T, withState, newEngine bool) {
 	idle(t, members)
 }
 
+// pitfalls 36: an agent that is told to stop lets streams end, and those that take too long end in an error event.
+func TestAStoppedAgentEndsItsStreams(t *testing.T) {
+	members := newShoal(t, 2, func(int) []string { return []string{"--emulated", "--policy", "local", "--drain", "1500ms"} })
+	long, short := make(chan *answer, 1), make(chan *answer, 1)
+	begun := make(chan string, 2)
+	ctx := context.WithValue(t.Context(), whenBegun, func(peer string) { begun <- peer })
+	go func() { long <- ask(ctx, members[0].api, words(1, 50), true, 5000) }()
+	go func() { short <- ask(ctx, members[0].api, words(2, 50), true, 60) }()
+	<-begun
+	<-begun
+	members[0].stop()
+	if a := <-short; !a.done || a.errorEvent != "" {
+		t.Errorf("the short stream did not come to its end: %+v", a)
+	}
+	if a := <-long; a.done || a.err != nil || !strings.Contains(a.errorEvent, "shutting down") {
+		t.Errorf("the long stream: done %v, error event %q, error %v", a.done, a.errorEvent, a.err)
+	}
+	if a := ask(t.Context(), members[1].api, words(3, 50), true, 2); !a.done {
+		t.Errorf("the other agent: %+v", a)
+	}
+}
+
 // pitfalls 8: a conversation is at home at one peer, whichever entry its turns come in at, and a restarted entry sees
 // everyone again.
 func TestAConversationStaysTogetherAcrossEntriesAndRestarts(t *testing.T) {
