@@ -144,3 +144,15 @@ func (s *shoalOf) route(id peer.ID, r *Request) *Decision {
 	}
 	return d
 }
+
+// holders is the longest prefix match that this peer knows of, by peer; peers without a match are left out.
+func (n *Node) holders(chain []prefix.Hash) map[peer.ID]int {
+	n.index.Match(chain, &n.matches)
+	out := make(map[peer.ID]int)
+	for _, m := range n.order {
+		if m.hasSlot && n.matches.Blocks(m.slot) > 0 {
+			out[m.id] = n.matches.Blocks(m.slot)
+		}
+	}
+	return out
+}

@@ -299,6 +299,27 @@ func TestCountsReturnToZeroHoweverRequestsEnd(t *testing.T) {
 	}
 }
 
+// A plain answer tells nothing of its first token: its prompt must not count as queued until it ends.
+func TestAPlainAnswerIsNotQueuedThroughItsDecode(t *testing.T) {
+	s := newShoal(t, "a")
+	n := s.nodes["a"]
+	sv, _ := n.Admit(s.now, prompt(1, 0, 1, 50), Expect{})
+	n.Started(s.now, sv)
+	n.Tick(s.now)
+	if n.queued == 0 {
+		t.Fatal("taken for computed at once")
+	}
+	s.now += 10 * time.Second
+	n.Tick(s.now)
+	if n.queued != 0 || n.prefilling != 0 || n.InFlight() != 1 {
+		t.Fatalf("after 10 s %d tokens are queued, %d prefills run, %d are in flight", n.queued, n.prefilling, n.InFlight())
+	}
+	n.End(s.now, sv, Usage{Prompt: 3200, Cached: 0, Completion: 400}, true)
+	if n.queued != 0 || n.prefilling != 0 || n.InFlight() != 0 {
+		t.Fatalf("after its end: %d queued, %d prefills, %d in flight", n.queued, n.prefilling, n.InFlight())
+	}
+}
+
 func TestADrainingPeerAdmitsNothing(t *testing.T) {
 	s := newShoal(t, "a", "b")
 	s.serve("b", prompt(1, 40, 2, 42))

@@ -166,6 +166,7 @@ func (n *Node) TakePushBack(now time.Duration) (replica.Stamp, *peer.Load, bool)
 // Tick publishes what has changed, and does bounded housekeeping. Call it once an anti-entropy interval, or more often.
 func (n *Node) Tick(now time.Duration) {
 	n.work.decay(now)
+	n.assume(now)
 	n.pushBack(now)
 	if n.dirty || now-n.lastPub >= n.cfg.IdlePublish {
 		n.publish(now)

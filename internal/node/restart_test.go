@@ -19,12 +19,12 @@ func TestADeadPeerIsNotRoutedToAndItsDocumentIsKept(t *testing.T) {
 	}
 	s.now += 9 * time.Minute
 	a.Tick(s.now)
-	if a.Match(prompt(1, 40, 3, 42).Chain)["b"] != 40 {
+	if a.holders(prompt(1, 40, 3, 42).Chain)["b"] != 40 {
 		t.Fatal("the document is gone before its time")
 	}
 	s.now += 2 * time.Minute
 	a.Tick(s.now)
-	if a.Match(prompt(1, 40, 3, 42).Chain)["b"] != 0 || a.members["b"] != nil {
+	if a.holders(prompt(1, 40, 3, 42).Chain)["b"] != 0 || a.members["b"] != nil {
 		t.Fatal("the document is kept for ever")
 	}
 }
@@ -75,7 +75,7 @@ func TestARestartedEngineLeavesNothingStale(t *testing.T) {
 	s.serve("b", prompt(1, 20, 2, 22))
 	b.EngineUp(s.now, engineOf(peer.Epoch{Start: 103})) // engine alone
 	s.settle()
-	if b.tree.Len() != 0 || s.nodes["a"].Match(prompt(1, 20, 2, 22).Chain)["b"] != 0 {
+	if b.tree.Len() != 0 || s.nodes["a"].holders(prompt(1, 20, 2, 22).Chain)["b"] != 0 {
 		t.Fatal("blocks of the engine's former life are still believed")
 	}
 }

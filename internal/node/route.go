@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"shoal/internal/peer"
-	"shoal/internal/prefix"
 	"shoal/internal/route"
 )
 
@@ -133,17 +132,4 @@ func (n *Node) explain(r *Request, req *route.Request) *Explanation {
 		e.Candidates[i].Chosen = len(x.Legs) > 0 && x.Legs[0].Index == i
 	}
 	return e
-}
-
-// Match is the longest prefix match that this peer knows of, by peer, for the admin API and for tests; peers without a
-// match are left out.
-func (n *Node) Match(chain []prefix.Hash) map[peer.ID]int {
-	n.index.Match(chain, &n.matches)
-	out := make(map[peer.ID]int)
-	for _, m := range n.order {
-		if m.hasSlot && n.matches.Blocks(m.slot) > 0 {
-			out[m.id] = n.matches.Blocks(m.slot)
-		}
-	}
-	return out
 }

@@ -18,6 +18,8 @@ type serving struct {
 	admitted  time.Duration
 	started   time.Duration // at the engine; negative while it waits here
 	first     time.Duration // first token; negative before it
+	expected  time.Duration // of its prefill, with what is queued before it
+	computed  bool          // its prefill is over, or taken for that
 	alone     bool          // no other prefill ran beside this one: its time is a clean sample
 	predicted bool          // its blocks went into the tree at admission
 	quiet     bool          // nothing was in prefill at admission: what the tree said then was in the cache, or is gone
@@ -37,6 +39,7 @@ func (n *Node) Admit(now time.Duration, r *Request, e Expect) (Serving, *Decline
 	s.quiet = n.queued == 0
 	s.uncached = max(tokens-n.blockTokens(l, match), 1)
 	n.queued += s.uncached
+	s.expected = time.Duration(n.queued) * n.load().Prefill
 	// A paged engine takes prompts in order and shares blocks as they are computed: whoever comes after this request
 	// finds them. They are published at once, so that a burst of one new prefix stays together.
 	if n.cache.Usable == peer.AfterPrefill {
@@ -113,12 +116,29 @@ func (n *Node) FirstToken(now time.Duration, id Serving) {
 		return
 	}
 	s.first = now
+	if s.computed { // it took much longer than was believed
+		s.alone = false
+	}
 	n.prefilled(s)
 	n.pushBack(now)
 }
 
+// assume takes the prefill for over of requests that are at the engine for twice as long as it should have taken. A plain
+// answer does not tell when its first token was there, and must not count as queued through all of its decode.
+func (n *Node) assume(now time.Duration) {
+	for _, s := range n.servings {
+		if s.started >= 0 && !s.computed && now-s.started > 2*s.expected {
+			n.prefilled(s)
+		}
+	}
+}
+
 // prefilled takes a request's prefill out of the queue.
 func (n *Node) prefilled(s *serving) {
+	if s.computed {
+		return
+	}
+	s.computed = true
 	n.queued -= s.uncached
 	s.uncached = 0
 	n.dirty = true
@@ -148,9 +168,7 @@ func (n *Node) End(now time.Duration, id Serving, u Usage, ok bool) {
 		n.computing--
 	}
 	began := s.first >= 0
-	if !began {
-		n.prefilled(s)
-	}
+	n.prefilled(s)
 	n.dirty = true
 	if ok {
 		n.learn(now, s, u)

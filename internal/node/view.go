@@ -57,9 +57,6 @@ func (n *Node) Views(now time.Duration, dst []View) []View {
 	return dst
 }
 
-// Load returns a copy of the own load as it is now.
-func (n *Node) Load() peer.Load { return *n.load() }
-
 // ReplicaStats tells what anti-entropy has done.
 func (n *Node) ReplicaStats() replica.Stats { return n.docs.Stats() }
 
