@@ -197,8 +197,12 @@ func (n *Node) learn(now time.Duration, s *serving, u Usage) {
 		n.count.PredictedTokens += n.blockTokens(&n.own, s.match)
 		n.checkBelief(s, u)
 	}
-	if s.started < 0 || s.first < 0 {
+	if s.started < 0 {
 		return
+	}
+	n.rates.Service(now - s.started)
+	if s.first < 0 {
+		return // a plain answer
 	}
 	if s.alone && u.Prompt > 0 {
 		n.rates.Prefill(s.first-s.started, int64(u.Prompt-max(u.Cached, 0)))
@@ -206,7 +210,6 @@ func (n *Node) learn(now time.Duration, s *serving, u Usage) {
 	if u.Completion > 1 {
 		n.rates.Decode(now-s.first, int64(u.Completion-1))
 	}
-	n.rates.Service(now - s.started)
 }
 
 // workedUntil counts the time since the engine became busy, or since it was last counted. Requests that it computes at the
