@@ -320,6 +320,25 @@ func TestAPlainAnswerIsNotQueuedThroughItsDecode(t *testing.T) {
 	}
 }
 
+// An abort before the first token takes back what was predicted for that prompt, and leaves the rest of the tree alone.
+func TestAnAbortedPrefillLeavesTheTreeAlone(t *testing.T) {
+	s := newShoal(t, "a", "b")
+	for i := range 10 {
+		s.serve("a", prompt(i, 20, 1000+i, 22))
+	}
+	n := s.nodes["a"]
+	before := n.tree.Len()
+	sv, _ := n.Admit(s.now, prompt(3, 20, 9, 40), Expect{})
+	n.Started(s.now, sv)
+	if n.tree.Len() != before+20 {
+		t.Fatalf("%d blocks after the admission, %d before", n.tree.Len(), before)
+	}
+	n.End(s.now, sv, Usage{peer.Unknown, peer.Unknown, peer.Unknown}, false)
+	if n.tree.Len() != before || n.index.Len(n.me.slot) != before {
+		t.Fatalf("%d blocks after the abort, %d before it", n.tree.Len(), before)
+	}
+}
+
 func TestADrainingPeerAdmitsNothing(t *testing.T) {
 	s := newShoal(t, "a", "b")
 	s.serve("b", prompt(1, 40, 2, 42))

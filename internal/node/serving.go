@@ -175,7 +175,8 @@ func (n *Node) End(now time.Duration, id Serving, u Usage, ok bool) {
 	}
 	switch {
 	case !ok && !began && s.predicted: // it never came to prefill: what was predicted for it is not there
-		n.correct(s.chain, s.match)
+		n.changes = n.tree.Forget(s.chain, s.match, n.changes[:0])
+		n.apply()
 	case ok && !s.predicted:
 		n.insert(s.chain)
 	}

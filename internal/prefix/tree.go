@@ -166,6 +166,26 @@ func (t *Tree) Correct(chain []Hash, blocks int, log []Change) []Change {
 	}
 }
 
+// Forget says that the last prompt of Insert was not computed after all, beyond so many blocks: its client has left, or the
+// engine has refused it. What another prompt has used since stays, and so do that block's ancestors. In a cache of whole
+// sequences it does nothing: there Insert is for prompts that have ended.
+func (t *Tree) Forget(chain []Hash, blocks int, log []Change) []Change {
+	if t.kind == peer.Slots {
+		return log
+	}
+	for i := len(chain) - 1; i >= max(blocks, 0); i-- {
+		n, ok := t.at[chain[i]]
+		if !ok {
+			continue
+		}
+		if t.nodes[n].isReused {
+			break
+		}
+		log = t.remove(n, log)
+	}
+	return log
+}
+
 // evict removes blocks until the cache is within its limits.
 func (t *Tree) evict(log []Change) []Change {
 	for t.load > t.capacity || len(t.at) > t.maxBlocks || len(t.sequences) > MaxSequences {
