@@ -222,11 +222,16 @@ func (n *Node) workedUntil(now time.Duration) {
 	}
 }
 
-// checkBelief compares the predicted match with the engine's own count. Where a clear part of it was missing (two blocks
-// of text and a tenth of the prediction, so that rounding to the engine's blocks does not count), the tree forgets it.
+// checkBelief compares the predicted match with the engine's own count, in this prompt's own bytes a token: code and prose
+// differ by more than what is looked for. Where a clear part of the match was missing (two blocks of text, two of the
+// engine's, and a fifth of the prediction), the tree forgets it, and what went before it.
 func (n *Node) checkBelief(s *serving, u Usage) {
-	predicted := n.blockTokens(&n.own, s.match)
-	slack := max(n.blockTokens(&n.own, 2), predicted/10, int64(2*n.cache.BlockTokens))
+	if s.bytes == 0 {
+		return
+	}
+	perBlock := int64(prefix.BlockBytes) * int64(u.Prompt) / int64(s.bytes)
+	predicted := int64(prefix.Unthinned(s.match)) * perBlock
+	slack := max(2*perBlock, predicted/5, int64(2*n.cache.BlockTokens))
 	if int64(u.Cached)+slack >= predicted {
 		return
 	}
@@ -234,7 +239,7 @@ func (n *Node) checkBelief(s *serving, u Usage) {
 	if !s.quiet {
 		return // another prompt's blocks were counted on that had not been computed yet: nothing was evicted
 	}
-	n.correct(s.chain, prefix.Thinned(int(int64(u.Cached)*n.own.MilliTokBytes/1000)/prefix.BlockBytes))
+	n.correct(s.chain, prefix.Thinned(int((int64(u.Cached)+perBlock-1)/max(perBlock, 1))))
 	n.insert(s.chain) // computed by this very request
 }
 
