@@ -12,9 +12,10 @@ import (
 type serving struct {
 	chain     []prefix.Hash
 	bytes     int
-	match     int   // blocks, predicted at admission
-	tokens    int64 // of the prompt, estimated
-	uncached  int64 // of them, still to prefill; 0 after the first token
+	match     int    // blocks, predicted at admission
+	lastUse   uint64 // of them before this request, on the tree's clock
+	tokens    int64  // of the prompt, estimated
+	uncached  int64  // of them, still to prefill; 0 after the first token
 	admitted  time.Duration
 	started   time.Duration // at the engine; negative while it waits here
 	first     time.Duration // first token; negative before it
@@ -43,6 +44,7 @@ func (n *Node) Admit(now time.Duration, r *Request, e Expect) (Serving, *Decline
 	// A paged engine takes prompts in order and shares blocks as they are computed: whoever comes after this request
 	// finds them. They are published at once, so that a burst of one new prefix stays together.
 	if n.cache.Usable == peer.AfterPrefill {
+		s.lastUse = n.tree.LastUse(r.Chain, match)
 		s.predicted = true
 		n.insert(r.Chain)
 	}
@@ -239,8 +241,12 @@ func (n *Node) checkBelief(s *serving, u Usage) {
 	if !s.quiet {
 		return // another prompt's blocks were counted on that had not been computed yet: nothing was evicted
 	}
+	if s.predicted { // and used anew at its admission; this very request has computed it
+		n.changes = n.tree.Expire(s.lastUse, n.changes[:0])
+		n.apply()
+		return
+	}
 	n.correct(s.chain, prefix.Thinned(int((int64(u.Cached)+perBlock-1)/max(perBlock, 1))))
-	n.insert(s.chain) // computed by this very request
 }
 
 // blockTokens is how many tokens so many blocks of a thinned chain are, by l's ratio, rounding down.

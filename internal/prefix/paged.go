@@ -5,6 +5,7 @@ import "slices"
 // touch is Insert into a paged cache.
 func (t *Tree) touch(chain []Hash, log []Change) []Change {
 	from := len(log)
+	t.clock++
 	for i := len(chain) - 1; i >= 0; i-- {
 		n, ok := t.at[chain[i]]
 		switch {
@@ -19,6 +20,7 @@ func (t *Tree) touch(chain []Hash, log []Change) []Change {
 			t.unlink(n)
 			t.nodes[n].isReused = true
 		}
+		t.nodes[n].used = t.clock
 		t.link(n)
 	}
 	slices.Reverse(log[from:])

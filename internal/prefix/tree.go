@@ -41,12 +41,15 @@ type Tree struct {
 	sequences [][]uint32 // Slots: nodes of each, the most recently used sequence first
 	stamp     uint32     // of the last Each
 
+	clock uint64 // Paged: counts uses
+
 	evicted, reused int // text blocks evicted lately, and those of them that had been used again
 }
 
 // node is one block that the cache holds.
 type node struct {
 	hash       Hash
+	used       uint64 // Paged: the tree's clock at its last use; 0: adopted
 	prev, next uint32 // Paged: by use; adopted: of the same depth; not used: next only
 	depth      uint16
 	isReused   bool // used again after it came in
@@ -164,6 +167,30 @@ func (t *Tree) Correct(chain []Hash, blocks int, log []Change) []Change {
 	default:
 		return t.dropUntil(missing, log)
 	}
+}
+
+// LastUse is when the blocks of a match were used last, on the tree's own clock: for Expire, should the engine say that they
+// were not there. Call it before Insert uses them anew. 0: never, or in a cache of whole sequences.
+func (t *Tree) LastUse(chain []Hash, match int) uint64 {
+	if match == 0 {
+		return 0
+	}
+	return t.nodes[t.at[chain[match-1]]].used
+}
+
+// Expire says that a block whose last use was then has been evicted: so have all that were used no later. In a cache of
+// whole sequences it does nothing.
+func (t *Tree) Expire(lastUse uint64, log []Change) []Change {
+	if t.kind == peer.Slots {
+		return log
+	}
+	for t.orphans > 0 {
+		log = t.remove(t.deepestAdopted(), log)
+	}
+	for last := t.nodes[0].prev; last != 0 && t.nodes[last].used <= lastUse; last = t.nodes[0].prev {
+		log = t.remove(last, log)
+	}
+	return log
 }
 
 // Forget says that the last prompt of Insert was not computed after all, beyond so many blocks: its client has left, or the
