@@ -40,6 +40,8 @@ type Cluster struct {
 	log     *slog.Logger
 	started time.Time
 
+	bodies sync.Pool // of *[]byte: of served requests
+
 	gossip  *gossip
 	ml      *memberlist.Memberlist
 	resolve resolver

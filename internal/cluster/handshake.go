@@ -51,6 +51,7 @@ func (c *Cluster) dialOnce(ctx context.Context, addr string) (*link, error) {
 	// Whoever gives up on the dial, or closes the cluster, ends the handshake too.
 	stop := context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
 	setUserTimeout(nc, c.cfg.Limits.Stall)
+	c.widen(nc)
 	l := newLink(nc, c.tlsClient, false)
 	if err = c.introduce(l); err == nil && !stop() {
 		err = ctx.Err()

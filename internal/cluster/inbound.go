@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,6 +80,7 @@ func remoteHost(nc net.Conn) netip.Addr {
 func (c *Cluster) meet(nc net.Conn, host netip.Addr) {
 	defer c.wg.Done()
 	setUserTimeout(nc, c.cfg.Limits.Stall)
+	c.widen(nc)
 	l := newLink(nc, c.tlsServer, true)
 	nc.SetDeadline(time.Now().Add(c.cfg.Limits.Handshake))
 	stop := context.AfterFunc(c.ctx, l.close)
@@ -182,7 +184,7 @@ func (in *inbound) hop(p []byte) (mine bool, err error) {
 	in.cur = s
 	in.timer.Reset(flushAfter)
 	in.mu.Unlock()
-	in.run(s)
+	whole := in.run(s)
 	s.finish()
 	in.mu.Lock()
 	if in.cur == s {
@@ -193,19 +195,29 @@ func (in *inbound) hop(p []byte) (mine bool, err error) {
 	in.mu.Unlock()
 	in.c.count.hopsIn.Add(-1)
 	s.stop()
+	if room := s.body; whole && cap(room) > 0 && cap(room) <= keepBody {
+		s.body = nil
+		room = room[:0]
+		in.c.bodies.Put(&room)
+	}
 	return mine, nil
 }
 
 // run has the Handler serve a hop. A panic ends that hop alone, as net/http has it for the agent's own clients: one
 // request that meets a bug does not take the others along.
-func (in *inbound) run(s *HopStream) {
+func (in *inbound) run(s *HopStream) (whole bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			in.c.log.Error("cluster: panic while serving a hop", "peer", in.l.id, "request", s.fwd.ID, "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
 	in.c.h.ServeHop(s)
+	return true
 }
+
+// keepBody is the largest body whose memory is used again, in bytes. Each is 100 kB and more to clear and to collect
+// otherwise. What serves a hop is done with its body when ServeHop returns: the engine's client writes it in that call.
+const keepBody = 1 << 20
 
 // body reads the frames of a request's body.
 func (in *inbound) body(s *HopStream) error {
@@ -215,7 +227,10 @@ func (in *inbound) body(s *HopStream) error {
 	}
 	in.begin()
 	defer in.done()
-	s.body = make([]byte, 0, min(left, growStep))
+	if room, ok := in.c.bodies.Get().(*[]byte); ok {
+		s.body = *room
+	}
+	s.body = slices.Grow(s.body, min(left, growStep))
 	for left > 0 {
 		t, n, err := in.l.header()
 		if err != nil {

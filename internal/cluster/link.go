@@ -177,6 +177,18 @@ func (l *link) grow(p []byte, n int) ([]byte, error) {
 	return p, nil
 }
 
+// socketBuf is what the kernel may hold of a peer link in each direction, in bytes. It begins with 16 kB and learns slowly:
+// a prompt of 100 kB would stop the sender, wake the receiver and wait, several times over.
+const socketBuf = 1 << 20
+
+// widen gives a link that much at once, but over a wide-area network, where the kernel knows better how much is on the way.
+func (c *Cluster) widen(nc net.Conn) {
+	if tc, ok := nc.(*net.TCPConn); ok && c.cfg.Preset != WAN {
+		tc.SetWriteBuffer(socketBuf) // the kernel gives less where it must
+		tc.SetReadBuffer(socketBuf)
+	}
+}
+
 // unexpected says that an end of the stream is one within a frame.
 func unexpected(err error) error {
 	if err == io.EOF {

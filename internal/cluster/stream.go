@@ -31,9 +31,7 @@ type HopStream struct {
 	begun bool        // in.wmu: Accept was given
 }
 
-// newHopStream makes the stream of one hop. Neither it nor the body is taken from a pool: what serves the request may
-// hold on to the body for a moment longer than it should (net/http's transport does, when the engine answers early), and
-// one request must never see another one's bytes.
+// newHopStream makes the stream of one hop. It is not taken from a pool: its context outlives it.
 func newHopStream(in *inbound) *HopStream {
 	s := &HopStream{in: in}
 	s.ctx, s.stop = context.WithCancel(in.ctx)
