@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 
@@ -34,19 +35,16 @@ all agents, and prints hit rate (from the engines' own counts), TTFT and the lar
 			cfg.Up.Exe = exe
 			out, note := term.New(cmd.OutOrStdout()), term.New(cmd.ErrOrStderr())
 			reports, err := demo.Run(cmd.Context(), cfg, note)
-			if err != nil {
-				return err
-			}
 			if output == "json" {
 				e := json.NewEncoder(cmd.OutOrStdout())
 				e.SetIndent("", "  ")
-				return e.Encode(reports)
+				return errors.Join(err, e.Encode(reports))
 			}
 			if len(reports) > 0 {
 				out.Printf("%s; seed %d; version %s", reports[0].Workload, cfg.Seed, buildVersion())
 				out.Table(load.Compare(reports...))
 			}
-			return nil
+			return err // after what was measured before it
 		},
 	}
 	f := c.Flags()

@@ -134,7 +134,7 @@ func (a *Agent) countersLocked() map[string]int64 {
 	out := map[string]int64{
 		"decisions": c.Decisions, "prompt_tokens": c.PromptTokens, "cached_tokens": c.CachedTokens, "predicted_tokens": c.PredictedTokens,
 		"mispredicted": c.Mispredicted, "declined_by_us": c.DeclinedByUs, "overlay_full": c.OverlayFull,
-		"double_settle": c.DoubleSettle, "double_end": c.DoubleEnd, "adopted_blocks": c.Adopted, "adopt_refused": c.AdoptRefused,
+		"double_settle": c.DoubleSettle, "double_end": c.DoubleEnd, "adopted_blocks": c.Adopted, "adopt_refused": c.AdoptRefused, "unpublished": c.Unpublished,
 		"engine_restarts": c.EngineRestarts, "bad_datagrams": a.badDatagrams.Load(), "refused_peers": a.refused.Load(),
 		"state_errors": a.stateErrors.Load(), "in_flight": int64(a.node.InFlight()), "dispatched": int64(a.node.Dispatched()),
 	}

@@ -287,6 +287,7 @@ func (a *Agent) startCluster() (*cluster.Cluster, error) {
 	cc.Shoal, cc.Preset, cc.Interval = f.Name, cluster.Preset(f.Preset), f.Interval
 	cc.GossipBind, cc.PeerBind, cc.Advertise, cc.Join = f.GossipListen, f.PeerListen, f.Advertise, f.Join
 	cc.Insecure = a.cfg.Insecure
+	cc.Limits.Body = max(64<<20, int(a.cfg.Limits.Body)+1<<20) // what the gateway takes can be forwarded, a salt put in
 	keys, err := a.shoalKeys()
 	if err != nil {
 		return nil, err

@@ -144,6 +144,7 @@ func TestAShoalWithKeysAndTLS(t *testing.T) {
 			t.Errorf("key %q: %d %s", wrong, r.StatusCode, body)
 		}
 	}
+	until(t, "the stranger has tried to join", func() bool { return stranger.cluster.Load().Stats().JoinErrors > 0 })
 	if len(stranger.Models()) != 0 || len(engine.Status().Peers) != 2 {
 		t.Errorf("a peer with another key is in: it knows %v", stranger.Models())
 	}

@@ -227,7 +227,7 @@ func (c *Config) Validate() error {
 	}{
 		{"limits.body", c.Limits.Body, 1 << 10, 1 << 30},
 		{"limits.requests", int64(c.Limits.Requests), 1, 1 << 20},
-		{"limits.blocks", int64(c.Limits.Blocks), 1 << 8, 1 << 22},
+		{"limits.blocks", int64(c.Limits.Blocks), 1 << 8, node.MaxBlocks},
 		{"limits.silence", int64(c.Limits.Silence), int64(time.Second), int64(24 * time.Hour)},
 		{"drain", int64(c.Drain), 0, int64(time.Hour)},
 	} {

@@ -3,6 +3,8 @@ package node
 import (
 	"testing"
 	"time"
+
+	"shoal/internal/peer"
 )
 
 // serveAs lets a's engine serve a prompt and report so many cached tokens.
@@ -73,4 +75,85 @@ func TestAPrefixThatIsStillBeingComputedIsNoEviction(t *testing.T) {
 		t.Error("what another prompt holds was forgotten")
 	}
 	n.End(s.now, first, Usage{Prompt: 2048, Cached: 0, Completion: 2}, true)
+}
+
+// An engine that is much slower than the prior teaches its rate, although its prefills are taken for over long before.
+func TestASlowEngineTeachesItsRate(t *testing.T) {
+	s := newShoal(t, "a")
+	n := s.nodes["a"]
+	for i := range 40 {
+		r := prompt(i, 0, i, 50)
+		sv, _ := n.Admit(s.now, r, Expect{})
+		n.Started(s.now, sv)
+		for range 64 { // 3,200 tokens at 1 ms, with a tick every 50 ms
+			s.now += 50 * time.Millisecond
+			n.Tick(s.now)
+		}
+		n.FirstToken(s.now, sv)
+		s.now += 100 * time.Millisecond
+		n.End(s.now, sv, Usage{Prompt: 3200, Cached: 0, Completion: 4}, true)
+	}
+	if got := n.load().Prefill; got < 900*time.Microsecond || got > 1100*time.Microsecond {
+		t.Fatalf("an engine of 1 ms a token is believed to take %v", got)
+	}
+}
+
+// A decline's load must not pass for the next version of the document, which counts what was accepted before it.
+func TestADeclineDoesNotHideTheReportThatFollows(t *testing.T) {
+	s := newShoal(t, "a", "b")
+	a, b := s.nodes["a"], s.nodes["b"]
+	admit := func(i int, e Expect) *Decline {
+		ticket := a.Dispatch(s.now, prompt(i, 0, i, 50), Leg{Peer: "b", Uncached: 3200})
+		_, d := b.Admit(s.now, prompt(i, 0, i, 50), e)
+		if d != nil {
+			a.Settle(s.now, ticket, Outcome{Kind: Declined, Load: &d.Load, Stamp: d.Stamp, Match: d.Match})
+			return d
+		}
+		a.Accepted(ticket, b.Stamp())
+		return nil
+	}
+	admit(1, Expect{Hopped: true, ServeCost: time.Hour})
+	if d := admit(2, Expect{Hopped: true}); d == nil {
+		t.Fatal("not declined")
+	}
+	for i := range 4 {
+		admit(3+i, Expect{Hopped: true, ServeCost: time.Hour})
+	}
+	if o := a.members["b"].overlay; o.open != 5 {
+		t.Fatalf("%d of 5 accepted requests count before the report", o.open)
+	}
+	s.now += 100 * time.Millisecond
+	b.Tick(s.now)
+	s.round("a", "b")
+	if m := a.members["b"]; m.overlay.open != 0 || m.load.InFlight != 5 {
+		t.Fatalf("after the report %d are in the overlay, and the load says %d in flight", m.overlay.open, m.load.InFlight)
+	}
+}
+
+func TestOneProbeWithoutAnEpochIsNoRestart(t *testing.T) {
+	s := newShoal(t, "a")
+	n := s.nodes["a"]
+	s.serve("a", prompt(1, 30, 2, 32))
+	n.EngineUp(s.now, engineOf(peer.Epoch{}))
+	n.EngineUp(s.now, engineOf(peer.Epoch{Start: 100}))
+	if n.tree.Len() != 32 || n.count.EngineRestarts != 0 {
+		t.Fatalf("%d blocks, %d restarts", n.tree.Len(), n.count.EngineRestarts)
+	}
+	n.EngineUp(s.now, engineOf(peer.Epoch{Start: 101}))
+	if n.tree.Len() != 0 {
+		t.Fatal("a real restart is not seen any more")
+	}
+}
+
+func TestAPeerThatNeverToldAnythingIsForgotten(t *testing.T) {
+	s := newShoal(t, "a")
+	n := s.nodes["a"]
+	for i := range 100 {
+		id := peer.ID(string(rune('b'+i%20)) + string(rune('a'+i/20)))
+		n.PeerUp(s.now, id, 1)
+		n.PeerDown(s.now, id)
+	}
+	if len(n.members) != 1 || len(n.order) != 1 {
+		t.Fatalf("%d members are left", len(n.members))
+	}
 }

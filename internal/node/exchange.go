@@ -1,6 +1,8 @@
 package node
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"shoal/internal/peer"
@@ -106,6 +108,8 @@ func (n *Node) recall(now time.Duration) {
 			f.blocks = append(f.blocks, c.Element)
 		}
 	}
+	// In the order of their hashes, a tree with less room would take every other one. The deepest go without harm.
+	slices.SortStableFunc(f.blocks, func(a, b prefix.Element) int { return cmp.Compare(a.Depth, b.Depth) })
 	n.former = f
 	n.docs.EndRecall()
 	n.adopt(now)
@@ -114,8 +118,8 @@ func (n *Node) recall(now time.Duration) {
 // adopt takes the former life's blocks over where the engine has been heard and is the same.
 func (n *Node) adopt(now time.Duration) {
 	f := n.former
-	if f == nil || !n.heardEngine || n.adoptDone {
-		return
+	if f == nil || !n.heardEngine || n.adoptDone || f.epoch != (peer.Epoch{}) && n.firstEpoch == (peer.Epoch{}) {
+		return // nothing to take over, or nothing yet to tell whether it is the same engine
 	}
 	n.adoptDone = true
 	n.former = nil

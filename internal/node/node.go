@@ -67,6 +67,10 @@ func Defaults() Config {
 	}
 }
 
+// MaxBlocks is the most that Config.MaxBlocks may be: what a document's section holds by the replica's own limit. More in
+// the tree than in the document would be known to nobody.
+const MaxBlocks = 1 << 18
+
 // Validate reports every field that cannot be used.
 func (c *Config) Validate() error {
 	errs := []error{c.Route.Validate(), c.PushBack.Validate(), c.Replica.Validate()}
@@ -74,7 +78,7 @@ func (c *Config) Validate() error {
 		name    string
 		v, most int64
 	}{
-		{"MaxBlocks", int64(c.MaxBlocks), 1 << 24}, {"MaxInFlight", int64(c.MaxInFlight), 1 << 20}, {"MaxOverlay", int64(c.MaxOverlay), 1 << 16},
+		{"MaxBlocks", int64(c.MaxBlocks), MaxBlocks}, {"MaxInFlight", int64(c.MaxInFlight), 1 << 20}, {"MaxOverlay", int64(c.MaxOverlay), 1 << 16},
 		{"OverlayMax", int64(c.OverlayMax), int64(time.Hour)}, {"FailurePause", int64(c.FailurePause), int64(time.Hour)},
 		{"IdlePublish", int64(c.IdlePublish), int64(time.Hour)}, {"AdoptWait", int64(c.AdoptWait), int64(time.Hour)},
 	} {
@@ -97,6 +101,7 @@ type Counters struct {
 	DoubleSettle    int64 // faults of a driver
 	DoubleEnd       int64
 	Adopted         int64 // blocks taken over from an own older document
+	Unpublished     int64 // times that the document had no room for what the tree holds
 	AdoptRefused    int64 // older documents of an engine that is not there any more
 	EngineRestarts  int64
 }
@@ -136,6 +141,7 @@ type Node struct {
 	nextTicket  Ticket
 	servings    map[Serving]*serving
 	nextServing Serving
+	lastStarted Serving
 	queued      int64         // prompt tokens admitted and not yet prefilled
 	computing   int           // servings at the engine
 	busySince   time.Duration // since when, or up to when its time has been counted
@@ -277,6 +283,9 @@ func (n *Node) PeerDown(now time.Duration, id peer.ID) {
 	n.generation++
 	m.overlay = overlay{}
 	n.docs.Dead(id, now)
+	if _, ok := n.docs.Stamp(id); !ok { // nothing to keep for its return
+		n.forget(id)
+	}
 }
 
 // RTT sets the measured round-trip time to a peer.

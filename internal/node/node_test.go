@@ -225,6 +225,7 @@ func TestPushBackGoesOutAtOnce(t *testing.T) {
 	s.serve("b", prompt(1, 40, 2, 42))
 	s.settle()
 	b := s.nodes["b"]
+	b.TakePushBack(s.now) // that its engine is up
 	var servings []Serving
 	for i := 0; ; i++ {
 		if i > 10_000 {

@@ -26,6 +26,9 @@ type Engine struct {
 // EngineUp takes a probe's report. The first one, and one from another life of the engine, decide about what is believed
 // of its cache.
 func (n *Node) EngineUp(now time.Duration, e *Engine) {
+	if n.own.Up && e.Info.Epoch == (peer.Epoch{}) && n.epoch != (peer.Epoch{}) {
+		e.Info.Epoch = n.epoch // not told this once, by an engine that has answered all the time
+	}
 	before := n.epoch
 	known := before != peer.Epoch{} || e.Info.Epoch != peer.Epoch{}
 	restarted := n.heardEngine && (known && !before.Same(e.Info.Epoch) || !known && !n.own.Up)
@@ -37,10 +40,11 @@ func (n *Node) EngineUp(now time.Duration, e *Engine) {
 		n.count.EngineRestarts++
 		n.forgetCache()
 	}
-	if !n.heardEngine {
-		n.heardEngine, n.firstEpoch = true, n.epoch
-		n.adopt(now)
+	n.heardEngine = true
+	if n.firstEpoch == (peer.Epoch{}) {
+		n.firstEpoch = n.epoch
 	}
+	n.adopt(now)
 	if !sameInfo(n.info, &info) || info.Epoch != n.info.Epoch && now-n.lastInfo >= n.cfg.IdlePublish {
 		n.info, n.lastInfo = &info, now
 		n.me.info = n.info
@@ -49,7 +53,7 @@ func (n *Node) EngineUp(now time.Duration, e *Engine) {
 		n.dirty = true
 	}
 	if !n.own.Up {
-		n.own.Up, n.dirty = true, true
+		n.own.Up, n.dirty, n.pushed = true, true, true
 	}
 	n.own.Running, n.own.Waiting = e.Running, e.Waiting
 	n.pushBack(now)
@@ -126,7 +130,9 @@ func (n *Node) apply() {
 	if len(n.changes) == 0 {
 		return
 	}
-	n.docs.Change(textBlocks, n.changes)
+	if n.docs.Change(textBlocks, n.changes) != nil {
+		n.count.Unpublished++
+	}
 	n.dirty = true
 }
 
@@ -145,7 +151,7 @@ func (n *Node) load() *peer.Load {
 
 func (n *Node) pushBack(now time.Duration) {
 	l := n.load()
-	if n.push.Update(l, n.info.Slots) {
+	if n.push.Update(l, n.info.Slots, n.info.Limit) {
 		n.pushed, n.dirty = true, true
 	}
 	l.PushBack = n.push.On()

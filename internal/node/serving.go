@@ -85,7 +85,9 @@ func (n *Node) serveCost(r *Request, match int) time.Duration {
 }
 
 func (n *Node) decline(now time.Duration, why DeclineReason, match int) *Decline {
-	return &Decline{Reason: why, Load: *n.load(), Match: match, Stamp: n.nextStamp(), RetryAfter: n.retryAfter()}
+	// The load is fresher than the last version, and must not pass for the next one, which says more than it.
+	stamp, _ := n.docs.Stamp(n.self)
+	return &Decline{Reason: why, Load: *n.load(), Match: match, Stamp: stamp, RetryAfter: n.retryAfter()}
 }
 
 // retryAfter is when the queue should be short enough again, 1 s to 30 s.
@@ -100,6 +102,7 @@ func (n *Node) Started(now time.Duration, id Serving) {
 		return
 	}
 	s.started = now
+	n.lastStarted = id
 	if n.computing == 0 {
 		n.busySince = now
 	}
@@ -118,7 +121,7 @@ func (n *Node) FirstToken(now time.Duration, id Serving) {
 		return
 	}
 	s.first = now
-	if s.computed { // it took much longer than was believed
+	if s.computed && n.lastStarted != id { // taken for over long ago: what came after it seemed to be alone with the engine
 		s.alone = false
 	}
 	n.prefilled(s)

@@ -60,8 +60,8 @@ func (b *PushBack) On() bool { return b.on }
 // Update looks at the peer's load (of which the PushBack field is not used) and at how many requests its engine runs at
 // once, peer.Unknown where nothing tells, and reports whether the state has changed. Either watermark switches it on; it
 // goes off when the queue is at or below both low ones.
-func (b *PushBack) Update(l *peer.Load, slots int) (changed bool) {
-	p := places(l, slots, 0)
+func (b *PushBack) Update(l *peer.Load, slots, limit int) (changed bool) {
+	p := places(l, slots, limit)
 	wait := max(term(clamp(l.QueuedTokens, 0, maxTokens), prefillRate(l)), placeWait(l, 0, p))
 	waiting := int64(0)
 	if p > 0 {

@@ -198,7 +198,7 @@ func TestPushBackHasTwoWatermarks(t *testing.T) {
 	} {
 		l.QueuedTokens, l.InFlight = step.tokens, step.inFlight
 		was := b.On()
-		changed := b.Update(&l, step.slots)
+		changed := b.Update(&l, step.slots, 0)
 		if b.On() != step.on || changed != (was != step.on) {
 			t.Errorf("step %d %+v: on %v, changed %v", i, step, b.On(), changed)
 		}
@@ -209,7 +209,7 @@ func TestPushBackCountsTheEnginesOtherClients(t *testing.T) {
 	b := NewPushBack(PushBackDefaults())
 	l := peer.PriorLoad()
 	l.Running, l.Waiting, l.Service = 8, 65, 100*time.Millisecond
-	if b.Update(&l, peer.Unknown); !b.On() {
+	if b.Update(&l, peer.Unknown, 0); !b.On() {
 		t.Error("65 of other clients wait at the engine, and it does not push back")
 	}
 }

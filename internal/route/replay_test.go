@@ -198,7 +198,7 @@ func (p *servingPeer) fresh(now time.Duration) peer.Load {
 	}
 	l.CachePermille = len(p.cache.at) * 1000 / p.cache.capacity
 	l.Work = decayed(p.work, now-p.workAt)
-	p.push.Update(&l, peer.Unknown)
+	p.push.Update(&l, peer.Unknown, 0)
 	l.PushBack = p.push.On()
 	return l
 }
