@@ -211,6 +211,12 @@ func restart(t *testing.T, withState, newEngine bool) {
 	s := m.status()
 	t.Logf("%d blocks are back; %v after the engine was found up, %d ms after the start (anti-entropy round: 100 ms)", blocks, took.Round(time.Millisecond), s.UptimeMS)
 	ready(t, members)
+	// Others still hold the document of its former life, which says that it drains: what counts is the one of this life.
+	heard := eventually(t, "another agent has the new document", func() bool {
+		p := members[2].of(m.id)
+		return p != nil && p.Incarnation == s.Incarnation && p.Blocks == blocks && p.Load.Up && !p.Load.Draining
+	})
+	t.Logf("another agent had its new document %v later", heard.Round(time.Millisecond))
 	for i := range prefixes { // and the hit rate is what it was
 		a := ask(t.Context(), members[2].api, words(i, 1200)+"after", false, 1)
 		if a.cached < 1080 || a.header.Get("X-Shoal-Peer") != m.id {
