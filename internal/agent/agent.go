@@ -26,6 +26,7 @@ import (
 	"shoal/internal/gateway"
 	"shoal/internal/node"
 	"shoal/internal/peer"
+	"shoal/internal/socket"
 	"shoal/internal/wire"
 )
 
@@ -173,6 +174,7 @@ func served(err error) error {
 }
 
 func (a *Agent) serveFront(s *http.Server, l net.Listener) error {
+	l = socket.Listener(l)
 	if a.cfg.TLS.Cert != "" {
 		return s.ServeTLS(l, a.cfg.TLS.Cert, a.cfg.TLS.Key)
 	}

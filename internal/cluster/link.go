@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"shoal/internal/peer"
+	"shoal/internal/socket"
 	"shoal/internal/wire"
 )
 
@@ -50,6 +51,7 @@ type link struct {
 
 // newLink makes a link of a TCP connection or, where conf is not nil, of TLS over it.
 func newLink(nc net.Conn, conf *tls.Config, server bool) *link {
+	nc = socket.Wrap(nc)
 	l := &link{nc: nc, buf: make([]byte, linkBuf)}
 	if conf != nil {
 		l.cork = newCork(nc)
@@ -204,9 +206,7 @@ func (l *link) write(head, body []byte) error {
 			_, err := l.nc.Write(head)
 			return err
 		}
-		v := net.Buffers{head, body}
-		_, err := v.WriteTo(l.nc)
-		return err
+		return socket.Gather(l.nc, head, body)
 	}
 	l.cork.hold()
 	_, err := l.nc.Write(head)

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"shoal/internal/socket"
 )
 
 // client is one engine's HTTP/1.1 client: a pool of connections, each used by the caller's own goroutine from the first
@@ -222,6 +224,9 @@ func (cl *client) fresh(ctx context.Context) (*conn, error) {
 	dctx, cancel := context.WithTimeout(ctx, cl.cfg.DialTimeout)
 	defer cancel()
 	nc, err := cl.dial(dctx, "tcp", cl.addr)
+	if err == nil {
+		nc = socket.Wrap(nc)
+	}
 	if err == nil && cl.tls != nil {
 		t := tls.Client(nc, cl.tls)
 		if err = t.HandshakeContext(dctx); err != nil {
@@ -269,8 +274,6 @@ type conn struct {
 	peek      func() bool   // nil where the connection cannot be looked into
 	tail      []byte        // the last bytes of the answer, up to twice tailBytes
 	head      []byte        // scratch for the request's head
-	bufs      [2][]byte
-	vec       net.Buffers
 }
 
 func newConn(nc net.Conn) *conn {

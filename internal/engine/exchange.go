@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpguts"
+
+	"shoal/internal/socket"
 )
 
 // exchange is one HTTP request to be sent. It keeps nothing.
@@ -99,16 +101,7 @@ func (x *exchange) write(cl *client, c *conn) error {
 
 // gather writes a long body without copying it.
 func (x *exchange) gather(c *conn, head []byte) error {
-	if _, tcp := c.nc.(*net.TCPConn); tcp && len(x.tail) == 0 {
-		c.bufs = [2][]byte{head, x.body}
-		c.vec = c.bufs[:]
-		_, err := c.vec.WriteTo(c.nc)
-		c.bufs = [2][]byte{}
-		return err
-	}
-	vec := net.Buffers{head, x.body, x.tail}
-	_, err := vec.WriteTo(c.nc)
-	return err
+	return socket.Gather(c.nc, head, x.body, x.tail)
 }
 
 // fields appends the request's header fields.

@@ -4,7 +4,6 @@ package engine
 
 import (
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"syscall"
@@ -17,7 +16,7 @@ func TestSmallWritesToTheEngineAreNotDelayed(t *testing.T) {
 	defer s.Close()
 	e := plainEngine(t, s.URL, nil)
 	do(t, e)
-	raw, err := e.(*openai).cl.idle[0].nc.(*net.TCPConn).SyscallConn()
+	raw, err := e.(*openai).cl.idle[0].nc.(syscall.Conn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,3 @@
+package socket
+
+const linux = true
