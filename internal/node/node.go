@@ -133,7 +133,8 @@ type Node struct {
 	dirty     bool // something to publish
 
 	generation uint64
-	pushed     bool // push-back has changed since TakePushBack
+	told       urgent        // by TakePushBack
+	pushedAt   time.Duration // when it last told of another push-back
 	lastPub    time.Duration
 	changes    []prefix.Change // scratch
 
@@ -177,14 +178,15 @@ func New(now time.Duration, cfg Config, self peer.ID, incarnation uint64, rng *r
 	}
 	n := &Node{
 		cfg: cfg, self: self, policy: policy,
-		index:   prefix.NewIndex(rng.Uint64()),
-		rates:   route.NewRates(),
-		push:    route.NewPushBack(cfg.PushBack),
-		members: make(map[peer.ID]*member),
-		info:    &peer.Info{Role: peer.RouteOnly, Slots: peer.Unknown},
-		cache:   peer.Cache{Tokens: peer.Unknown, BlockTokens: 1},
-		own:     peer.PriorLoad(),
-		tickets: make(map[Ticket]*member), servings: make(map[Serving]*serving),
+		index:    prefix.NewIndex(rng.Uint64()),
+		rates:    route.NewRates(),
+		push:     route.NewPushBack(cfg.PushBack),
+		members:  make(map[peer.ID]*member),
+		info:     &peer.Info{Role: peer.RouteOnly, Slots: peer.Unknown},
+		cache:    peer.Cache{Tokens: peer.Unknown, BlockTokens: 1},
+		own:      peer.PriorLoad(),
+		pushedAt: -pushGap,
+		tickets:  make(map[Ticket]*member), servings: make(map[Serving]*serving),
 		dirty: true, reported: peer.Unknown,
 	}
 	n.store = newStore(n.index)
@@ -297,7 +299,7 @@ func (n *Node) RTT(id peer.ID, d time.Duration) {
 
 // Drain says that this peer is shutting down: it admits nothing more.
 func (n *Node) Drain(now time.Duration) {
-	n.draining, n.dirty, n.pushed = true, true, true
+	n.draining, n.dirty = true, true
 	n.publish(now)
 }
 

@@ -250,6 +250,10 @@ func TestPushBackGoesOutAtOnce(t *testing.T) {
 	for _, sv := range servings {
 		b.End(s.now, sv, Usage{peer.Unknown, peer.Unknown, peer.Unknown}, false)
 	}
+	if _, _, ok := b.TakePushBack(s.now + pushGap - 1); ok {
+		t.Fatal("push-back that flaps is told each time")
+	}
+	s.now += pushGap
 	stamp, load, ok := b.TakePushBack(s.now)
 	if !ok || load.PushBack || b.InFlight() != 0 || b.queued != 0 {
 		t.Fatalf("push-back did not end with the queue: %v, queued %d", load, b.queued)

@@ -53,7 +53,7 @@ func (n *Node) EngineUp(now time.Duration, e *Engine) {
 		n.dirty = true
 	}
 	if !n.own.Up {
-		n.own.Up, n.dirty, n.pushed = true, true, true
+		n.own.Up, n.dirty = true, true
 	}
 	n.own.Running, n.own.Waiting = e.Running, e.Waiting
 	n.pushBack(now)
@@ -63,7 +63,7 @@ func (n *Node) EngineUp(now time.Duration, e *Engine) {
 // there; nobody routes to it meanwhile.
 func (n *Node) EngineDown(now time.Duration) {
 	if n.own.Up {
-		n.own.Up, n.dirty, n.pushed = false, true, true
+		n.own.Up, n.dirty = false, true
 		n.publish(now)
 	}
 }
@@ -152,18 +152,30 @@ func (n *Node) load() *peer.Load {
 func (n *Node) pushBack(now time.Duration) {
 	l := n.load()
 	if n.push.Update(l, n.info.Slots, n.info.Limit) {
-		n.pushed, n.dirty = true, true
+		n.dirty = true
 	}
 	l.PushBack = n.push.On()
 }
 
-// TakePushBack returns the load to send at once to everyone, where push-back, up or draining has changed since the last call.
+// urgent is what of the load does not wait for an anti-entropy round.
+type urgent struct{ up, draining, pushBack bool }
+
+// pushGap is the least time between two datagrams for push-back alone. Where long prompts come one by one to an engine that
+// is quick with them, push-back is on and off again with each: two datagrams a request, to everyone, cost more than they tell.
+const pushGap = 20 * time.Millisecond
+
+// TakePushBack returns the load to send at once to everyone, where push-back, up or draining is not what it was when it last
+// did so. Of push-back alone it tells again only some time later: a later call does.
 func (n *Node) TakePushBack(now time.Duration) (replica.Stamp, *peer.Load, bool) {
-	if !n.pushed {
+	u := urgent{n.own.Up, n.draining, n.own.PushBack}
+	if u == n.told || u.up == n.told.up && u.draining == n.told.draining && now-n.pushedAt < pushGap {
 		return replica.Stamp{}, nil, false
 	}
 	n.publish(now)
-	n.pushed = false
+	if u.pushBack != n.told.pushBack {
+		n.pushedAt = now
+	}
+	n.told = u
 	l := n.own
 	stamp, _ := n.docs.Stamp(n.self)
 	return stamp, &l, true

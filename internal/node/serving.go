@@ -207,8 +207,11 @@ func (n *Node) learn(now time.Duration, s *serving, u Usage) {
 		return
 	}
 	n.rates.Service(now - s.started)
-	if s.first < 0 {
-		return // a plain answer
+	if s.first < 0 { // a plain answer: its prefill took no longer than all of it
+		if u.Prompt > 0 {
+			n.rates.PrefillWithin(now-s.started, int64(u.Prompt-max(u.Cached, 0)))
+		}
+		return
 	}
 	if s.alone && u.Prompt > 0 {
 		n.rates.Prefill(s.first-s.started, int64(u.Prompt-max(u.Cached, 0)))

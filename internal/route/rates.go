@@ -30,6 +30,15 @@ func NewRates() *Rates { return &Rates{} }
 // Prefill takes the time of one prefill that ran alone, and the prompt tokens computed in it.
 func (r *Rates) Prefill(d time.Duration, tokens int64) { r.prefill.perToken(d, tokens) }
 
+// PrefillWithin takes a time that one prefill did not exceed. It tells something where it is below what is believed: plain
+// answers do not show their first token, and an engine that gives nothing else must not be taken for as slow as the prior
+// for ever.
+func (r *Rates) PrefillWithin(d time.Duration, tokens int64) {
+	if tokens > 0 && int64(d)/tokens < r.prefill.median(int64(peer.PriorPrefill)) {
+		r.prefill.perToken(d, tokens)
+	}
+}
+
 // Decode takes the time from the first token of an answer to its last, and how many came after the first.
 func (r *Rates) Decode(d time.Duration, tokens int64) { r.decode.perToken(d, tokens) }
 

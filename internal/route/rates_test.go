@@ -247,3 +247,28 @@ func TestConfigsNameTheFieldThatIsWrong(t *testing.T) {
 	_, err := New(policyOf(Random), nil)
 	wantError(t, err, "generator")
 }
+
+// Plain answers show an upper bound only: it counts where it is below what is believed.
+func TestPlainAnswersBoundThePrefill(t *testing.T) {
+	r := NewRates()
+	for range minSamples {
+		r.PrefillWithin(time.Hour, 1000) // far above the prior
+	}
+	if got := learned(r).Prefill; got != peer.PriorPrefill {
+		t.Fatalf("%v after answers that tell nothing", got)
+	}
+	for range minSamples {
+		r.PrefillWithin(time.Millisecond, 1000)
+	}
+	if got := learned(r).Prefill; got != time.Microsecond {
+		t.Fatalf("%v after answers of 1,000 tokens within 1 ms", got)
+	}
+	for range minSamples {
+		r.PrefillWithin(time.Second, 1000)
+	}
+	r.PrefillWithin(time.Millisecond, 0)
+	r.PrefillWithin(0, 1000)
+	if got := learned(r).Prefill; got != time.Microsecond {
+		t.Fatalf("%v after slow ones", got)
+	}
+}
