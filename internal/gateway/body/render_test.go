@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -336,6 +337,32 @@ func TestPromptsInEveryFormAreRendered(t *testing.T) {
 	}
 	for _, odd := range []string{`[]`, `{}`, `1`, `[null]`, `[[]]`, `[-1.5e3]`, `true`} {
 		of(odd) // the engine's business; no panic
+	}
+}
+
+// Runs of plain text that are long enough to be taken in one piece, and whatever ends them at every place.
+func TestLongRunsEndWhereTheyEnd(t *testing.T) {
+	ends := []struct{ raw, text string }{{`\n`, "\n"}, {`\"`, `"`}, {`\u00e4`, "ä"}, {"ä", "ä"}, {"\x7f", "\x7f"}, {"", ""}}
+	for n := longRun - 9; n < 2*longRun+80; n++ {
+		run := strings.Repeat("plain ", n)[:n]
+		for _, end := range ends {
+			want := "x\n" + run + end.text + run + end.text
+			var s Scanner
+			if err := s.Scan(Completion, []byte(`{"model":"m","prompt":"x\n`+run+end.raw+run+end.raw+`","n":1}`)); err != nil {
+				t.Fatalf("%d, %q: %v", n, end.raw, err)
+			}
+			if got := string(s.text[s.prompt.from:s.prompt.to]); got != want {
+				t.Fatalf("%d, %q:\n%q, want\n%q", n, end.raw, got, want)
+			}
+		}
+		for _, bad := range []string{"\n", "\x00", "\x1f", `\q`} {
+			var s Scanner
+			head := `{"model":"m","prompt":"` + run
+			err := s.Scan(Completion, []byte(head+bad+run+`"}`))
+			if err == nil || err.Offset != len(head) {
+				t.Fatalf("%d, %q: %v, want it at %d", n, bad, err, len(head))
+			}
+		}
 	}
 }
 

@@ -10,12 +10,24 @@ import (
 
 // read checks the string whose opening quote is at i, as walker.str does, and in the same pass puts its text into s.text:
 // text[t.from:t.to]. It copies eight bytes before it knows how many of them belong to the run, and goes on after those
-// that do.
+// that do. A run that turns out to be long it takes in one piece.
 func (s *Scanner) read(i int) (end int, t span) {
 	b, dst, o := s.w.b, s.text, s.used
 	t.from = o
+	quote := 0 // where the next quote at or after i is, once it is known
 	for i++; ; {
+		long := i + longRun
 		for m := uint64(0); ; {
+			if i >= long {
+				var n int
+				n, quote = plain(b, i, quote)
+				for o+n > len(dst) {
+					dst = s.grow(o)
+				}
+				o += copy(dst[o:], b[i:i+n])
+				i += n
+				break
+			}
 			if o+8 > len(dst) {
 				dst = s.grow(o)
 			}
@@ -63,6 +75,44 @@ func (s *Scanner) read(i int) (end int, t span) {
 		}
 		o += copy(dst[o:], r)
 	}
+}
+
+// longRun is from how many bytes on a run of plain text is looked at as a whole: what finds its end so is three times as fast
+// by the byte, and costs as much as some dozens of bytes to begin with.
+const longRun = 128
+
+// plain gives the length of the run of plain text at i, and where the first quote at or after i is; quote is what it gave for
+// an earlier i, so that a string of many runs is searched once.
+func plain(b []byte, i, quote int) (int, int) {
+	if quote < i {
+		if quote = bytes.IndexByte(b[i:], '"') + i; quote < i {
+			quote = len(b)
+		}
+	}
+	run := b[i:quote]
+	if n := bytes.IndexByte(run, '\\'); n >= 0 {
+		run = run[:n]
+	}
+	return control(run), quote
+}
+
+// control gives the position of the first control character; len(b) where there is none.
+func control(b []byte) int {
+	i := 0
+	for ; i+32 <= len(b); i += 32 {
+		c := b[i : i+32]
+		w, x := binary.LittleEndian.Uint64(c), binary.LittleEndian.Uint64(c[8:])
+		y, z := binary.LittleEndian.Uint64(c[16:]), binary.LittleEndian.Uint64(c[24:])
+		if ((w-ones*' ')&^w|(x-ones*' ')&^x|(y-ones*' ')&^y|(z-ones*' ')&^z)&highs != 0 {
+			break
+		}
+	}
+	for ; i < len(b); i++ {
+		if b[i] < ' ' {
+			return i
+		}
+	}
+	return i
 }
 
 // plainEscape is what the escapes of one letter stand for.
