@@ -11,15 +11,20 @@ var layers = []struct {
 	height int
 }{
 	{"internal/peer", 0},
-	{"internal/term", 0}, // text for people: knows nothing of shoals
+	{"internal/term", 0},   // text for people: knows nothing of shoals
+	{"internal/socket", 0}, // TCP connections: knows nothing of shoals
 	{"internal/prefix", 1},
+	{"internal/ecmp", 1},
 	{"internal/route", 2},
+	{"internal/reserve", 2},
 	{"internal/replica", 2},
 	{"internal/emulate", 2},
 	{"internal/node", 3},
 	{"internal/wire", 4},
 	{"internal/llama", 4}, // installs an engine: knows nothing of shoals
 	{"internal/cluster", 5},
+	{"internal/transfer", 5},
+	{"internal/probe", 5},
 	{"internal/engine", 5},
 	{"internal/gateway/body", 5},
 	{"internal/gateway", 6}, // asks the engine beside it
@@ -27,6 +32,7 @@ var layers = []struct {
 	{"internal/agent", 7},
 	{"internal/up", 8},   // starts agents, and reads their status
 	{"internal/demo", 9}, // runs shoals, one policy after the other
+	{"internal/lab", 9},  // a fabric to run them on
 	{"cmd", 10},
 	{"bench", 10},
 	{"test", 10},

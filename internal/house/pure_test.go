@@ -10,11 +10,11 @@ import (
 )
 
 // cores are the packages that decide: what they return follows from their arguments alone.
-var cores = []string{"internal/peer", "internal/prefix", "internal/route", "internal/replica", "internal/node", "internal/wire", "internal/emulate"}
+var cores = []string{"internal/peer", "internal/prefix", "internal/ecmp", "internal/route", "internal/reserve", "internal/replica", "internal/node", "internal/wire", "internal/emulate"}
 
 // coreImports are the only packages from outside that a core may import, by prefix: computations without an outside.
 var coreImports = []string{
-	"bytes", "cmp", "container/", "encoding/", "errors", "fmt", "hash", "io", "iter", "maps", "math", "slices", "sort", "strconv",
+	"bytes", "cmp", "container/", "encoding/", "errors", "fmt", "hash", "io", "iter", "maps", "math", "net/netip", "slices", "sort", "strconv",
 	"strings", "time", "unicode", "unsafe",
 	"github.com/fxamacker/cbor/v2", // the encoding of wire
 	"github.com/zeebo/xxh3",        // the hash of prefix
