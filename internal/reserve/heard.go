@@ -1,0 +1,343 @@
+package reserve
+
+import (
+	"slices"
+	"time"
+
+	"shoal/internal/peer"
+)
+
+// owner is what is known of one other peer.
+type owner struct {
+	id          peer.ID
+	incarnation uint64
+	heard       time.Duration
+	section     uint64 // Seq of the last section merged
+	// floor is up to where every message is old: sections tell of that, and releases that are not remembered any more.
+	floor uint64
+	seen  uint64            // the greatest Seq heard
+	at    map[uint64]uint32 // place in Table.held, by ID
+	held  []uint32          // the same places, for going through them in one order
+	tombs map[uint64]uint64 // Seq of releases above the floor, by ID
+}
+
+// none is no place in Table.held.
+const none = ^uint32(0)
+
+// held is one entry of another peer.
+type held struct {
+	owner      *owner
+	entry      Entry
+	links      [MaxLinks]uint32 // of the entry, as places in Table.links
+	heard      time.Duration
+	prev, next uint32
+	place      uint32 // in owner.held
+	mark       uint64
+}
+
+// Heard takes in a message. from is who sent it by the authentication of the connection or datagram; nobody speaks for
+// another peer. The table keeps the entry's links.
+func (t *Table) Heard(now, wall time.Duration, from peer.ID, m *Message) Verdict {
+	v := t.hear(now, wall, from, m)
+	t.stats.Verdicts[v]++
+	return v
+}
+
+func (t *Table) hear(now, wall time.Duration, from peer.ID, m *Message) Verdict {
+	e := &m.Entry
+	switch {
+	case m.Owner != from || from == t.self:
+		return NotOwner
+	case m.Released && (e.ID == 0 || e.Seq == 0) || !m.Released && !e.wellFormed():
+		return Malformed
+	case !m.Released && !t.clock.hear(e.Stamp, wall):
+		return TooFarAhead
+	}
+	o, v := t.life(now, from, m.Incarnation)
+	if o == nil {
+		return v
+	}
+	o.seen = max(o.seen, e.Seq)
+	known, tomb := o.tombs[e.ID]
+	at, have := o.at[e.ID]
+	if have {
+		known = t.held[at].entry.Seq
+	}
+	switch {
+	case (have || tomb) && known == e.Seq:
+		return Duplicate
+	case e.Seq <= o.floor || known >= e.Seq:
+		return Old
+	case m.Released:
+		if have {
+			t.drop(at)
+		}
+		t.bury(o, e.ID, e.Seq)
+		return Accepted
+	case have:
+		t.renew(now, at, e)
+		return Accepted
+	}
+	return t.insert(now, o, e)
+}
+
+// Merge takes in the section of an owner's document, whoever relayed it: it is what all messages up to its Seq come to.
+// The table keeps its entries.
+func (t *Table) Merge(now, wall time.Duration, owner peer.ID, incarnation uint64, s *Section) Verdict {
+	v := t.merge(now, wall, owner, incarnation, s)
+	t.stats.Sections[v]++
+	return v
+}
+
+func (t *Table) merge(now, wall time.Duration, id peer.ID, incarnation uint64, s *Section) Verdict {
+	if id == t.self {
+		return NotOwner
+	}
+	if len(s.Entries) > MaxPerOwner || id.Validate() != nil {
+		return Malformed
+	}
+	o, v := t.life(now, id, incarnation)
+	switch {
+	case o == nil:
+		return v
+	case s.Seq == o.section:
+		return Duplicate
+	case s.Seq < o.section:
+		return Old
+	}
+	o.seen = max(o.seen, s.Seq)
+	t.marks++
+	for i := range s.Entries {
+		if at, have := o.at[s.Entries[i].ID]; have {
+			t.held[at].mark = t.marks
+		}
+	}
+	for i := len(o.held) - 1; i >= 0; i-- { // what is dropped gives its place to one that has been looked at
+		if h := &t.held[o.held[i]]; h.mark != t.marks && h.entry.Seq <= s.Seq {
+			t.drop(o.held[i])
+		}
+	}
+	for i := range s.Entries {
+		t.stats.Verdicts[t.mergeEntry(now, wall, o, s, &s.Entries[i])]++
+	}
+	o.section = s.Seq
+	if s.Seq > o.floor {
+		o.floor = s.Seq
+		for id, seq := range o.tombs {
+			if seq <= o.floor {
+				delete(o.tombs, id)
+			}
+		}
+	}
+	return Accepted
+}
+
+func (t *Table) mergeEntry(now, wall time.Duration, o *owner, s *Section, e *Entry) Verdict {
+	switch {
+	case e.Seq > s.Seq || !e.wellFormed():
+		return Malformed
+	case !t.clock.hear(e.Stamp, wall):
+		return TooFarAhead
+	}
+	if at, have := o.at[e.ID]; have {
+		switch known := t.held[at].entry.Seq; {
+		case e.Seq == known:
+			return Duplicate
+		case e.Seq < known:
+			return Old
+		}
+		t.renew(now, at, e)
+		return Accepted
+	}
+	// A section from before the floor does not tell what has been released between: that will be in a later one.
+	if o.tombs[e.ID] >= e.Seq || s.Seq < o.floor && e.Seq <= o.floor {
+		return Old
+	}
+	return t.insert(now, o, e)
+}
+
+// Forget frees all that a peer held: it is dead. Messages of it that are still on their way stay out. Where it was not
+// dead after all, its next section or renewals bring its entries back.
+func (t *Table) Forget(id peer.ID) {
+	o := t.owners[id]
+	if o == nil {
+		return
+	}
+	t.empty(o)
+	o.floor, o.section = max(o.floor, o.seen), 0
+}
+
+// empty drops all of an owner's entries and releases.
+func (t *Table) empty(o *owner) {
+	t.stats.Forgotten += uint64(len(o.held))
+	for n := len(o.held); n > 0; n-- {
+		t.drop(o.held[n-1])
+	}
+	clear(o.tombs)
+}
+
+// life is what is known of the peer in that incarnation; nil and why for an earlier one, or where there is no room.
+func (t *Table) life(now time.Duration, id peer.ID, incarnation uint64) (*owner, Verdict) {
+	o := t.owners[id]
+	switch {
+	case o == nil:
+		if len(t.owners) >= MaxOwners && !t.evict() {
+			return nil, Quota
+		}
+		o = &owner{id: id, incarnation: incarnation, at: map[uint64]uint32{}, tombs: map[uint64]uint64{}}
+		t.owners[id] = o
+	case incarnation < o.incarnation:
+		return nil, Old
+	case incarnation > o.incarnation:
+		t.empty(o)
+		o.incarnation, o.floor, o.section, o.seen = incarnation, 0, 0, 0
+	}
+	o.heard = now
+	return o, Accepted
+}
+
+// evict makes room for another owner: of those who hold nothing, who was not heard of for longest goes.
+func (t *Table) evict() bool {
+	var gone *owner
+	for _, o := range t.owners {
+		if len(o.held) == 0 && (gone == nil || o.heard < gone.heard || o.heard == gone.heard && o.id < gone.id) {
+			gone = o
+		}
+	}
+	if gone != nil {
+		delete(t.owners, gone.id)
+	}
+	return gone != nil
+}
+
+// bury remembers a release, so that what was said before it and comes later stays out. Beyond MaxTombstones the oldest
+// is given up, and the floor rises to it.
+func (t *Table) bury(o *owner, id, seq uint64) {
+	if _, again := o.tombs[id]; !again && len(o.tombs) >= MaxTombstones {
+		oldest, least := id, seq
+		for i, s := range o.tombs {
+			if s < least {
+				oldest, least = i, s
+			}
+		}
+		o.floor = max(o.floor, least)
+		t.stats.FloorsRaised++
+		if oldest == id {
+			return
+		}
+		delete(o.tombs, oldest)
+	}
+	o.tombs[id] = seq
+}
+
+// insert adds an entry that the table does not hold.
+func (t *Table) insert(now time.Duration, o *owner, e *Entry) Verdict {
+	if len(o.held) >= MaxPerOwner || t.heldCount >= MaxTable-MaxPerOwner {
+		return Quota
+	}
+	var at uint32
+	if n := len(t.freeHeld); n > 0 {
+		at, t.freeHeld = t.freeHeld[n-1], t.freeHeld[:n-1]
+	} else {
+		at, t.held = uint32(len(t.held)), append(t.held, held{})
+	}
+	t.heldCount++
+	delete(o.tombs, e.ID)
+	h := &t.held[at]
+	*h = held{owner: o, place: uint32(len(o.held))}
+	o.held = append(o.held, at)
+	o.at[e.ID] = at
+	t.put(at, e)
+	t.last(now, at)
+	return Accepted
+}
+
+// renew replaces what the owner said before.
+func (t *Table) renew(now time.Duration, at uint32, e *Entry) {
+	h := &t.held[at]
+	if e.Phase == h.entry.Phase && e.Stamp == h.entry.Stamp && slices.Equal(e.Links, h.entry.Links) {
+		if e.Phase == Active {
+			for _, l := range h.links[:len(e.Links)] {
+				t.change(l, 0, e.Bytes-h.entry.Bytes)
+			}
+		}
+		h.entry = *e
+	} else {
+		t.lift(at)
+		t.put(at, e)
+	}
+	t.unlink(at)
+	t.last(now, at)
+}
+
+// put loads the links of an entry, and sees which own reservations lose against it: only what has not been seen before
+// on these links comes here.
+func (t *Table) put(at uint32, e *Entry) {
+	h := &t.held[at]
+	h.entry = *e
+	if e.Phase != Active {
+		return
+	}
+	for n, id := range e.Links {
+		l := t.hold(id)
+		h.links[n] = l
+		t.change(l, 1, e.Bytes)
+		if t.links[l].own > 0 {
+			t.contest(l, h.owner.id, e)
+		}
+	}
+}
+
+// lift takes an entry off its links.
+func (t *Table) lift(at uint32) {
+	h := &t.held[at]
+	if h.entry.Phase != Active {
+		return
+	}
+	for _, l := range h.links[:len(h.entry.Links)] {
+		t.change(l, -1, -h.entry.Bytes)
+		t.unhold(l)
+	}
+}
+
+// drop takes an entry out of the table.
+func (t *Table) drop(at uint32) {
+	t.lift(at)
+	t.unlink(at)
+	h := &t.held[at]
+	o := h.owner
+	delete(o.at, h.entry.ID)
+	last := o.held[len(o.held)-1]
+	o.held[h.place] = last
+	t.held[last].place = h.place
+	o.held = o.held[:len(o.held)-1]
+	*h = held{}
+	t.freeHeld = append(t.freeHeld, at)
+	t.heldCount--
+}
+
+// last puts an entry at the end of those that expire.
+func (t *Table) last(now time.Duration, at uint32) {
+	h := &t.held[at]
+	h.heard, h.prev, h.next = now, t.tail, none
+	if t.tail != none {
+		t.held[t.tail].next = at
+	} else {
+		t.head = at
+	}
+	t.tail = at
+}
+
+func (t *Table) unlink(at uint32) {
+	h := &t.held[at]
+	if h.prev != none {
+		t.held[h.prev].next = h.next
+	} else {
+		t.head = h.next
+	}
+	if h.next != none {
+		t.held[h.next].prev = h.prev
+	} else {
+		t.tail = h.prev
+	}
+}
