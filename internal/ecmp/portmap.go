@@ -1,0 +1,149 @@
+package ecmp
+
+import (
+	"fmt"
+	"slices"
+)
+
+// PortMap is M(p_k) for one source, destination, destination port and protocol: for every path the source ports that lead
+// there. It is computed by Route.Map and Route.Ports, or filled in as ports are learned. A port is in it once.
+type PortMap struct {
+	buckets [][]uint16 // by path, ascending
+	// The same by port: paths[i] is the path of ports[i], ascending. ports is nil where they are first, first+1, and so on.
+	ports []uint16
+	first uint16
+	paths []uint16
+}
+
+// NewPortMap is an empty map for so many paths, at most MaxPaths.
+func NewPortMap(paths int) *PortMap {
+	if paths < 0 || paths > MaxPaths {
+		panic(fmt.Sprintf("ecmp: a port map of %d paths", paths))
+	}
+	return &PortMap{buckets: make([][]uint16, paths), ports: []uint16{}}
+}
+
+// Paths is the number of paths.
+func (m *PortMap) Paths() int { return len(m.buckets) }
+
+// Len is the number of ports.
+func (m *PortMap) Len() int { return len(m.paths) }
+
+// Ports are the source ports of a path, ascending. They are the map's own: do not change them, and do not keep them over
+// an Add.
+func (m *PortMap) Ports(path int) []uint16 {
+	if path < 0 || path >= len(m.buckets) {
+		return nil
+	}
+	return m.buckets[path]
+}
+
+// PathOf is the path of a source port, where it is known.
+func (m *PortMap) PathOf(port uint16) (path int, ok bool) {
+	i, ok := m.find(port)
+	if !ok {
+		return 0, false
+	}
+	return int(m.paths[i]), true
+}
+
+// find is where a port stands among all, or where it would.
+func (m *PortMap) find(port uint16) (int, bool) {
+	if m.ports != nil {
+		return slices.BinarySearch(m.ports, port)
+	}
+	switch i := int(port) - int(m.first); {
+	case i < 0:
+		return 0, false
+	case i >= len(m.paths):
+		return len(m.paths), false
+	default:
+		return i, true
+	}
+}
+
+// Add says that a source port leads over a path, whatever the map said before. It reports whether that is new. A path that
+// the map does not have changes nothing.
+func (m *PortMap) Add(port uint16, path int) bool {
+	if path < 0 || path >= len(m.buckets) {
+		return false
+	}
+	i, known := m.find(port)
+	if known {
+		before := m.paths[i]
+		if int(before) == path {
+			return false
+		}
+		b := m.buckets[before]
+		k, _ := slices.BinarySearch(b, port)
+		m.buckets[before] = slices.Delete(b, k, k+1)
+		m.paths[i] = uint16(path)
+	} else {
+		m.list()
+		m.ports = slices.Insert(m.ports, i, port)
+		m.paths = slices.Insert(m.paths, i, uint16(path))
+	}
+	k, _ := slices.BinarySearch(m.buckets[path], port)
+	m.buckets[path] = slices.Insert(m.buckets[path], k, port)
+	return true
+}
+
+// list writes down the ports one by one.
+func (m *PortMap) list() {
+	if m.ports != nil {
+		return
+	}
+	m.ports = make([]uint16, len(m.paths))
+	for i := range m.ports {
+		m.ports[i] = m.first + uint16(i)
+	}
+}
+
+// push is Add for a port above all others.
+func (m *PortMap) push(port uint16, path uint16) {
+	m.ports = append(m.ports, port)
+	m.paths = append(m.paths, path)
+	m.buckets[path] = append(m.buckets[path], port)
+}
+
+// sort fills the buckets from paths, by counting: the ports of a path end up ascending.
+func (m *PortMap) sort() {
+	// Two counts of each path, for ports that follow each other: else one would wait for the other.
+	n := len(m.buckets)
+	counts := make([]uint32, 2*n)
+	even, odd := counts[:n], counts[n:]
+	for i := 0; i+1 < len(m.paths); i += 2 {
+		even[m.paths[i]]++
+		odd[m.paths[i+1]]++
+	}
+	if len(m.paths)%2 == 1 {
+		even[m.paths[len(m.paths)-1]]++
+	}
+	all := make([]uint16, len(m.paths))
+	at := uint32(0)
+	for k := range m.buckets {
+		size := even[k] + odd[k]
+		if size > 0 {
+			m.buckets[k] = all[at : at+size : at+size]
+		}
+		even[k] = at
+		at += size
+	}
+	port := m.first
+	for _, k := range m.paths {
+		i := even[k]
+		all[i] = port
+		even[k] = i + 1
+		port++
+	}
+}
+
+// Bytes is the memory that the map holds.
+func (m *PortMap) Bytes() int {
+	const header, self = 24, 80
+	n := self + header*cap(m.buckets) + 2*cap(m.ports) + 2*cap(m.paths)
+	for _, b := range m.buckets {
+		n += 2 * cap(b)
+	}
+	return n
+}

@@ -1,0 +1,9 @@
+//go:build race
+
+package ecmp
+
+// Under the race detector a case takes ten times as long, and there is no goroutine here to find anything about.
+const (
+	checks = "1000"
+	raced  = true
+)
