@@ -13,7 +13,8 @@ import (
 	"shoal/internal/route"
 )
 
-// adminHandler is the admin API: read-only, on loopback.
+// adminHandler is the admin API, on loopback and on a unix socket. Only what is about paths and transfers (pathsapi.go)
+// changes anything.
 //
 //	GET /healthz    200 while the program runs
 //	GET /readyz     200 where requests can be served, with the state; 503 while starting, draining, or with nobody to serve
@@ -33,6 +34,9 @@ func (a *Agent) adminHandler() http.Handler {
 		writeJSON(w, list)
 	})
 	m.Handle("GET /metrics", promhttp.HandlerFor(a.registry(), promhttp.HandlerOpts{}))
+	if a.paths != nil {
+		a.paths.handle(m)
+	}
 	m.HandleFunc("GET /debug/pprof/", pprof.Index)
 	m.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	m.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
@@ -113,7 +117,7 @@ func (a *Agent) Status() *Status {
 			p.StaleMS = (now - v.Heard).Milliseconds()
 		}
 		if v.Info != nil {
-			p.Gateway, p.Engine, p.Emulated = v.Info.Gateway, v.Info.Engine, v.Info.Emulated
+			p.Gateway, p.Transfer, p.Engine, p.Emulated = v.Info.Gateway, v.Info.Transfer, v.Info.Engine, v.Info.Emulated
 			for i := range v.Info.Models {
 				p.Models = append(p.Models, v.Info.Models[i].Name)
 			}
@@ -138,6 +142,7 @@ func (a *Agent) countersLocked() map[string]int64 {
 		"engine_restarts": c.EngineRestarts, "bad_datagrams": a.badDatagrams.Load(), "refused_peers": a.refused.Load(),
 		"state_errors": a.stateErrors.Load(), "in_flight": int64(a.node.InFlight()), "dispatched": int64(a.node.Dispatched()),
 	}
+	a.pathCountersLocked(out)
 	for r, n := range a.decisions.reasons {
 		if n > 0 {
 			out["reason_"+route.Reason(r).String()] = n

@@ -42,6 +42,7 @@ type Agent struct {
 	node      *node.Node
 	decisions decisions
 	addrs     map[peer.ID]string // of the others' peer ports
+	lastAddr  map[peer.ID]string // the same, and of those that membership has lost; at most maxLast
 	draining  bool
 
 	directory atomic.Pointer[directory]
@@ -51,6 +52,7 @@ type Agent struct {
 	gate      *engine.Gate
 	prober    *engine.Prober
 	gateway   *gateway.Gateway
+	paths     *paths // nil: no transfers are configured
 
 	badDatagrams, refused, stateErrors atomic.Int64
 	lastState                          uint64 // digest of what the state file holds
@@ -60,11 +62,11 @@ type Agent struct {
 }
 
 // Addrs are the addresses that an agent listens on, after port 0 has become a real one.
-type Addrs struct{ Gateway, Admin, Peer, Gossip string }
+type Addrs struct{ Gateway, Admin, Peer, Gossip, Transfer string }
 
 // New makes an agent of a configuration that Validate has passed. Nothing listens or connects yet.
 func New(cfg Config, version string, log *slog.Logger) (*Agent, error) {
-	a := &Agent{cfg: cfg, version: version, id: peer.ID(cfg.ID), log: log, start: time.Now(), addrs: make(map[peer.ID]string),
+	a := &Agent{cfg: cfg, version: version, id: peer.ID(cfg.ID), log: log, start: time.Now(), addrs: make(map[peer.ID]string), lastAddr: make(map[peer.ID]string),
 		ready: make(chan struct{})}
 	nc := node.Defaults()
 	if err := nc.Route.Policy.UnmarshalText([]byte(cfg.Route.Policy)); err != nil {
@@ -73,6 +75,7 @@ func New(cfg Config, version string, log *slog.Logger) (*Agent, error) {
 	nc.Route.GainPermille = cfg.Route.GainPermille
 	nc.PushBack.High, nc.PushBack.Low = cfg.Route.PushBackHigh, cfg.Route.PushBackLow
 	nc.MaxBlocks = cfg.Limits.Blocks
+	nc.Paths.Lease = cfg.Paths.Lease
 	n, err := node.New(0, nc, a.id, uint64(a.start.UnixMilli()), rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
 	if err != nil {
 		return nil, err
@@ -86,7 +89,10 @@ func New(cfg Config, version string, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.gateway, err = gateway.New(gc, a, log)
+	if a.gateway, err = gateway.New(gc, a, log); err != nil {
+		return nil, err
+	}
+	a.paths, err = newPaths(a)
 	return a, err
 }
 
@@ -115,8 +121,21 @@ func (a *Agent) Run(ctx context.Context) error {
 		return fmt.Errorf("agent: admin: %w", err)
 	}
 	defer admin.Close()
+	local, err := a.listenSocket()
+	if err != nil {
+		return err
+	}
+	var transfers net.Listener
+	transferAddr := ""
+	if a.paths != nil {
+		if transfers, err = a.paths.listen(); err != nil {
+			return err
+		}
+		defer transfers.Close()
+		transferAddr = a.paths.self.String()
+	}
 	a.mu.Lock()
-	a.node.SetIdentity(a.version, front.Addr().String())
+	a.node.SetIdentity(a.version, front.Addr().String(), transferAddr)
 	a.mu.Unlock()
 
 	work, stop := context.WithCancel(context.WithoutCancel(ctx)) // outlives ctx by the drain
@@ -131,7 +150,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		g.Wait()
 		return err
 	}
-	a.bound = Addrs{Gateway: front.Addr().String(), Admin: admin.Addr().String(), Peer: c.Self().PeerAddr, Gossip: c.GossipAddr()}
+	a.bound = Addrs{Gateway: front.Addr().String(), Admin: admin.Addr().String(), Peer: c.Self().PeerAddr, Gossip: c.GossipAddr(), Transfer: transferAddr}
 	a.warnInsecure()
 	frontServer, adminServer := a.gateway.Server(a.gateway), &http.Server{Handler: a.adminHandler(), ReadHeaderTimeout: 5 * time.Second}
 	inFlight, cut := context.WithCancelCause(context.Background())
@@ -139,6 +158,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	frontServer.BaseContext = func(net.Listener) context.Context { return inFlight }
 	g.Go(func() error { return served(a.serveFront(frontServer, front)) })
 	g.Go(func() error { return served(adminServer.Serve(admin)) })
+	if local != nil {
+		g.Go(func() error { return served(adminServer.Serve(local)) })
+	}
+	if transfers != nil {
+		g.Go(func() error { return a.paths.run(work, transfers) })
+	}
 	g.Go(func() error { a.tick(work); return nil })
 	g.Go(func() error {
 		select {
@@ -164,6 +189,29 @@ func (a *Agent) Run(ctx context.Context) error {
 	err = g.Wait()
 	a.saveState()
 	return err
+}
+
+// listenSocket opens the admin API's unix socket; nil where there is none. Only this user may connect.
+func (a *Agent) listenSocket() (net.Listener, error) {
+	path := a.cfg.AdminSocket
+	if path == "" {
+		return nil, nil
+	}
+	if c, err := net.Dial("unix", path); err == nil {
+		c.Close()
+		return nil, fmt.Errorf("agent: admin_socket: another agent listens at %s", path)
+	}
+	if fi, err := os.Lstat(path); err == nil && fi.Mode()&os.ModeSocket != 0 {
+		os.Remove(path) // of an agent that was killed
+	}
+	l, err := net.Listen("unix", path)
+	if err == nil {
+		err = os.Chmod(path, 0o600)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("agent: admin_socket: %w", err)
+	}
+	return l, nil
 }
 
 func served(err error) error {
@@ -288,7 +336,7 @@ func (a *Agent) startCluster() (*cluster.Cluster, error) {
 	f := &a.cfg.Cluster
 	cc.Shoal, cc.Preset, cc.Interval = f.Name, cluster.Preset(f.Preset), f.Interval
 	cc.GossipBind, cc.PeerBind, cc.Advertise, cc.Join = f.GossipListen, f.PeerListen, f.Advertise, f.Join
-	cc.Insecure = a.cfg.Insecure
+	cc.Insecure, cc.ControlBind = a.cfg.Insecure, a.cfg.Paths.ControlAddr
 	cc.Limits.Body = max(64<<20, int(a.cfg.Limits.Body)+1<<20) // what the gateway takes can be forwarded, a salt put in
 	keys, err := a.shoalKeys()
 	if err != nil {

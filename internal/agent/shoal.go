@@ -10,6 +10,7 @@ import (
 	"shoal/internal/node"
 	"shoal/internal/peer"
 	"shoal/internal/replica"
+	"shoal/internal/reserve"
 	"shoal/internal/wire"
 )
 
@@ -19,23 +20,39 @@ import (
 // now is the local monotonic time since the agent's start.
 func (a *Agent) now() time.Duration { return time.Since(a.start) }
 
-// locked runs f with the node, then lets out what has become urgent: push-back, and a changed directory of models.
+// locked runs f with the node, then lets out what has become urgent: push-back, reservations, and a changed directory of
+// models.
 func (a *Agent) locked(f func(n *node.Node, now time.Duration)) {
-	stamp, load, urgent := a.underLock(f)
-	if urgent {
-		a.broadcast(stamp, load)
+	u := a.underLock(f)
+	if u.load != nil {
+		a.broadcast(u.stamp, u.load)
+	}
+	if a.paths != nil {
+		a.paths.tell(u.reservations)
 	}
 }
 
-func (a *Agent) underLock(f func(n *node.Node, now time.Duration)) (replica.Stamp, *peer.Load, bool) {
+// urgent is what must not wait for a round of anti-entropy.
+type urgent struct {
+	stamp        replica.Stamp
+	load         *peer.Load // nil: unchanged
+	reservations []reserve.Message
+}
+
+func (a *Agent) underLock(f func(n *node.Node, now time.Duration)) (u urgent) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
+	if a.paths != nil {
+		a.node.Wall(time.Duration(time.Now().UnixNano()) - now)
+	}
 	f(a.node, now)
 	if a.directory.Load().generation != a.node.Generation() {
 		a.directory.Store(newDirectory(a.node))
 	}
-	return a.node.TakePushBack(now)
+	u.stamp, u.load, _ = a.node.TakePushBack(now)
+	u.reservations = a.node.TakeReservations(nil)
+	return u
 }
 
 func (a *Agent) broadcast(stamp replica.Stamp, load *peer.Load) {
@@ -134,8 +151,14 @@ func (a *Agent) PeerUp(m cluster.Member) {
 	a.locked(func(n *node.Node, now time.Duration) {
 		n.PeerUp(now, m.ID, m.Incarnation)
 		a.addrs[m.ID] = m.PeerAddr
+		if _, known := a.lastAddr[m.ID]; known || len(a.lastAddr) < maxLast {
+			a.lastAddr[m.ID] = m.PeerAddr
+		}
 	})
 }
+
+// maxLast bounds the addresses kept of peers that membership may have lost.
+const maxLast = 4096
 
 func (a *Agent) PeerDown(id peer.ID, left bool) {
 	a.log.Info("peer is gone", "peer", id, "left", left)
@@ -163,6 +186,10 @@ func (a *Agent) Exchange(from peer.ID, in *replica.Exchange) (out *replica.Excha
 
 func (a *Agent) Datagram(from peer.ID, b []byte) {
 	t, payload, err := wire.ParseDatagram(b)
+	if err == nil && (t == wire.DatagramReserve || t == wire.DatagramRelease) {
+		a.heardReservation(from, t, payload)
+		return
+	}
 	if err == nil && t != wire.DatagramPushBack {
 		return // of a later version
 	}

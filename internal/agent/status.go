@@ -25,9 +25,10 @@ type PeerStatus struct {
 	ID          peer.ID       `json:"id"`
 	Self        bool          `json:"self,omitempty"`
 	Alive       bool          `json:"alive"`
-	Addr        string        `json:"addr"`    // of its peer port
-	Gateway     string        `json:"gateway"` // of its OpenAI API, as it says
-	Engine      string        `json:"engine"`  // adapter; empty: routes only
+	Addr        string        `json:"addr"`               // of its peer port
+	Gateway     string        `json:"gateway"`            // of its OpenAI API, as it says
+	Transfer    string        `json:"transfer,omitempty"` // where it takes in KV transfers, as it says
+	Engine      string        `json:"engine"`             // adapter; empty: routes only
 	Emulated    bool          `json:"emulated,omitempty"`
 	Models      []string      `json:"models"`
 	RTT         time.Duration `json:"rtt_ns"` // 0 until measured

@@ -34,8 +34,9 @@ func parseBind(what, s string) (netip.AddrPort, error) {
 // binds are the checked listen addresses of a configuration.
 type binds struct {
 	gossip, peer netip.AddrPort
-	advertise    netip.Addr // zero: that of the listen addresses
-	open         bool       // beyond loopback without a key, because Insecure says so
+	control      netip.AddrPort // zero: none
+	advertise    netip.Addr     // zero: that of the listen addresses
+	open         bool           // beyond loopback without a key, because Insecure says so
 }
 
 // checkBinds parses the listen addresses and denies what nobody protects.
@@ -47,6 +48,11 @@ func (c *Config) checkBinds() (binds, error) {
 	}
 	if b.peer, err = parseBind("peer", c.PeerBind); err != nil {
 		return b, err
+	}
+	if c.ControlBind != "" {
+		if b.control, err = netip.ParseAddrPort(c.ControlBind); err != nil || b.control.Addr().IsUnspecified() {
+			return b, fmt.Errorf("cluster: control address %q; give the IP:port of this machine on the control network", c.ControlBind)
+		}
 	}
 	if c.Advertise != "" {
 		if b.advertise, err = netip.ParseAddr(c.Advertise); err != nil {
@@ -63,8 +69,8 @@ func (c *Config) checkBinds() (binds, error) {
 	for _, l := range []struct {
 		what string
 		addr netip.AddrPort
-	}{{"gossip", b.gossip}, {"peer", b.peer}} {
-		if l.addr.Addr().IsLoopback() {
+	}{{"gossip", b.gossip}, {"peer", b.peer}, {"control", b.control}} {
+		if !l.addr.IsValid() || l.addr.Addr().IsLoopback() {
 			continue
 		}
 		if !c.Insecure {

@@ -43,6 +43,7 @@ type Cluster struct {
 	bodies sync.Pool // of *[]byte: of served requests
 
 	gossip  *gossip
+	control *control // nil without a control network
 	ml      *memberlist.Memberlist
 	resolve resolver
 
@@ -105,6 +106,9 @@ func start(cfg Config, self Member, h Handler, log *slog.Logger, hooks hooks) (*
 	}
 	if err := c.listen(b); err != nil {
 		c.stop()
+		if c.control != nil {
+			c.control.udp.Close()
+		}
 		return nil, err
 	}
 	return c, nil
@@ -165,6 +169,13 @@ func (c *Cluster) listen(b binds) error {
 		}
 		c.self.PeerAddr = netip.AddrPortFrom(ip, uint16(ln.Addr().(*net.TCPAddr).Port)).String()
 	}
+	if b.control.IsValid() {
+		if c.control, err = c.newControl(b.control); err != nil {
+			ln.Close()
+			return err
+		}
+		c.self.ControlAddr = c.control.addr()
+	}
 	if _, err := decodeMeta(appendMeta(nil, &c.self)); err != nil {
 		ln.Close()
 		return fmt.Errorf("cluster: the own peer, as others would see it: %w", err)
@@ -190,6 +201,10 @@ func (c *Cluster) listen(b binds) error {
 	go c.keepJoining()
 	go c.rounds.run()
 	go c.sweep()
+	if c.control != nil {
+		c.wg.Add(1)
+		go c.control.read()
+	}
 	return nil
 }
 
@@ -341,5 +356,5 @@ func (in *inbound) stuck(now, stall, idle uint32) bool {
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return in.cur == nil && now-in.l.tick.Load() > idle
+	return in.cur == nil && !in.asks.Load() && now-in.l.tick.Load() > idle
 }

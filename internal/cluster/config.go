@@ -25,6 +25,9 @@ type Config struct {
 	// GossipBind (TCP and UDP, one port) and PeerBind (TCP) are what this peer listens on, host:port with an IP address
 	// or localhost; port 0 takes a free one.
 	GossipBind, PeerBind string
+	// ControlBind, where it is not empty, is the IP:port (UDP) at which datagrams come over a control network of their own, so
+	// that they do not queue behind the data that they are about. Its IP is what the others are told.
+	ControlBind string
 	// Advertise is the IP address that the others reach this peer at. Empty: the one it listens on, or where that is
 	// all of them, the first private one of this machine.
 	Advertise string

@@ -74,12 +74,20 @@ func (c *Cluster) send(r *remote, msg []byte) error {
 	if c.ctx.Err() != nil {
 		return ErrClosed
 	}
-	if err := c.ml.SendBestEffort(&r.life.node, msg); err != nil {
+	if err := c.deliver(r.life, msg); err != nil {
 		c.count.datagramsLost.Add(1)
 		return fmt.Errorf("cluster: datagram to %s: %w", r.life.ID, err)
 	}
 	c.count.datagramsOut.Add(1)
 	return nil
+}
+
+// deliver sends over the control network where both sides have one, else by the gossip.
+func (c *Cluster) deliver(l *life, msg []byte) error {
+	if c.control != nil && l.ControlAddr != "" && msg[0] == sayDatagram {
+		return c.control.send(l.ControlAddr, msg)
+	}
+	return c.ml.SendBestEffort(&l.node, msg)
 }
 
 // delegate is what memberlist asks of its user besides events.
@@ -94,8 +102,10 @@ func (d delegate) NodeMeta(limit int) []byte {
 }
 
 // NotifyMsg takes in one user message. memberlist may reuse b afterwards, and waits.
-func (d delegate) NotifyMsg(b []byte) {
-	c := d.c
+func (d delegate) NotifyMsg(b []byte) { d.c.said(b) }
+
+// said takes in one user message, of the gossip or of the control network.
+func (c *Cluster) said(b []byte) {
 	what, id, inc, rest, err := cutSay(b)
 	if err != nil {
 		c.refusedAddr("gossip", err)

@@ -23,8 +23,9 @@ import (
 // the authority: at its start it issues itself a certificate for its own ID. Who can do so has the key; that is what
 // being a member of the shoal means. Within the shoal the certificate binds a connection to an ID, no more.
 const (
-	purposeGossip = "shoal gossip key, version 1"
-	purposeCA     = "shoal certificate authority, version 1"
+	purposeGossip  = "shoal gossip key, version 1"
+	purposeCA      = "shoal certificate authority, version 1"
+	purposeControl = "shoal control datagrams, version 1"
 )
 
 // certScheme is the scheme of the URI that carries the peer's ID in its certificate: shoal:ID.

@@ -29,6 +29,7 @@ type agent struct {
 	serve    func(*HopStream)                             // nil: echo
 	exchange func(peer.ID, *wire.Exchange) *wire.Exchange // nil: nothing
 	summary  func() *wire.Exchange                        // nil: an empty Begin
+	asked    func(context.Context, peer.ID, *wire.Ask) *wire.Reply
 	ups      *mail[Member]
 	downs    *mail[down]
 	rtts     *mail[peer.ID]
@@ -57,6 +58,13 @@ func (a *agent) PeerDown(id peer.ID, left bool)  { a.downs.push(down{id, left}) 
 func (a *agent) RTT(id peer.ID, d time.Duration) { a.rtts.push(id) }
 func (a *agent) Datagram(from peer.ID, b []byte) { a.grams.push(gram{from, string(b)}) }
 func (a *agent) Refused(addr string, err error)  { a.refusals.push(refused{addr, err}) }
+
+func (a *agent) Asked(ctx context.Context, from peer.ID, m *wire.Ask) *wire.Reply {
+	if a.asked != nil {
+		return a.asked(ctx, from, m)
+	}
+	return &wire.Reply{Refused: "nobody asks here"}
+}
 
 func (a *agent) Summary() *wire.Exchange {
 	if a.summary != nil {

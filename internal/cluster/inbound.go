@@ -37,6 +37,7 @@ type inbound struct {
 	ctx  context.Context // ends with the connection
 	stop context.CancelFunc
 	busy atomic.Uint32 // Cluster.tick when it last began to read a request's body, or to write; 0: it does neither
+	asks atomic.Bool   // a question is being answered
 
 	wmu  sync.Mutex // held while writing
 	out  []byte     // frames held back for the next write
@@ -146,6 +147,8 @@ func (in *inbound) next() (mine bool, err error) {
 		return in.hop(p)
 	case t == wire.TypeExchange:
 		return true, in.exchange(p)
+	case t == wire.TypeAsk:
+		return true, in.answer(p)
 	case t == wire.TypeCancel:
 		in.mu.Lock()
 		cur := in.cur

@@ -19,14 +19,16 @@ const maxMeta = 512
 // maxAddr bounds a peer address: an IPv6 address with zone and port is well below it.
 const maxAddr = 128
 
-// appendMeta encodes what the gossip tells of a member: format, versions, incarnation, ID, peer address.
+// appendMeta encodes what the gossip tells of a member: format, versions, incarnation, ID, peer address, control address.
 func appendMeta(b []byte, m *Member) []byte {
 	b = append(b, metaFormat, m.MinVersion, m.MaxVersion)
 	b = binary.LittleEndian.AppendUint64(b, m.Incarnation)
 	b = append(b, byte(len(m.ID)))
 	b = append(b, m.ID...)
 	b = append(b, byte(len(m.PeerAddr)))
-	return append(b, m.PeerAddr...)
+	b = append(b, m.PeerAddr...)
+	b = append(b, byte(len(m.ControlAddr)))
+	return append(b, m.ControlAddr...)
 }
 
 // decodeMeta reads what appendMeta wrote. It comes from the network.
@@ -47,22 +49,33 @@ func decodeMeta(b []byte) (Member, error) {
 	if !ok {
 		return m, errors.New("cluster: metadata cut off in the ID")
 	}
-	addr, _, ok := cutField(rest, maxAddr)
+	addr, rest, ok := cutField(rest, maxAddr)
 	if !ok {
 		return m, errors.New("cluster: metadata cut off in the peer address")
 	}
 	m.ID, m.PeerAddr = peer.ID(id), string(addr)
+	if control, _, ok := cutField(rest, maxAddr); ok { // none: it has no control network
+		m.ControlAddr = string(control)
+	}
 	if m.MinVersion > m.MaxVersion {
 		return m, fmt.Errorf("cluster: metadata with versions %d to %d", m.MinVersion, m.MaxVersion)
 	}
 	if err := m.ID.Validate(); err != nil {
 		return m, fmt.Errorf("cluster: metadata: %w", err)
 	}
-	ap, err := netip.ParseAddrPort(m.PeerAddr)
-	if err != nil || ap.Port() == 0 || ap.Addr().IsUnspecified() || ap.Addr().IsMulticast() {
+	if !reachable(m.PeerAddr) {
 		return m, fmt.Errorf("cluster: metadata with the peer address %.40q, which is not IP:port", m.PeerAddr)
 	}
+	if m.ControlAddr != "" && !reachable(m.ControlAddr) {
+		return m, fmt.Errorf("cluster: metadata with the control address %.40q, which is not IP:port", m.ControlAddr)
+	}
 	return m, nil
+}
+
+// reachable reports whether addr is the IP:port of one machine.
+func reachable(addr string) bool {
+	ap, err := netip.ParseAddrPort(addr)
+	return err == nil && ap.Port() != 0 && !ap.Addr().IsUnspecified() && !ap.Addr().IsMulticast()
 }
 
 // cutField takes a field with its length before it off b.

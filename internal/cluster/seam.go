@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"time"
 
 	"shoal/internal/peer"
@@ -12,12 +13,13 @@ type Member struct {
 	ID          peer.ID
 	Incarnation uint64 // of its agent's start: greater with every start
 	PeerAddr    string // host:port of its peer port
+	ControlAddr string // IP:port at which it takes datagrams on a control network; empty: by the gossip
 	// MinVersion and MaxVersion are the wire versions that it speaks.
 	MinVersion, MaxVersion uint8
 }
 
 // Handler is the agent behind a cluster. All methods may be called concurrently, except PeerUp and PeerDown, which come
-// one at a time and in order. Only ServeHop may wait for the network or an engine; the others answer in microseconds to
+// one at a time and in order. Only ServeHop and Asked may wait for the network or an engine; the others answer in microseconds to
 // a few milliseconds, and none of them may call Close or Leave. Slices and messages that a method is given belong to the
 // cluster and are valid until it returns, except in, whose deltas may be kept.
 type Handler interface {
@@ -35,6 +37,8 @@ type Handler interface {
 	Exchange(from peer.ID, in *wire.Exchange) *wire.Exchange
 	// Datagram is one datagram of a live peer: unordered, possibly lost or doubled.
 	Datagram(from peer.ID, b []byte)
+	// Asked answers a question about a transfer; it may wait as long as the transfer does. ctx ends with the connection.
+	Asked(ctx context.Context, from peer.ID, m *wire.Ask) *wire.Reply
 	// ServeHop serves one forwarded request and returns when it has ended.
 	ServeHop(s *HopStream)
 	// Refused says that somebody was turned away: garbage, a wrong key, a bad certificate, a peer without a common

@@ -30,9 +30,10 @@ var layers = []struct {
 	{"internal/gateway", 6}, // asks the engine beside it
 	{"internal/load", 7},
 	{"internal/agent", 7},
-	{"internal/up", 8},   // starts agents, and reads their status
-	{"internal/demo", 9}, // runs shoals, one policy after the other
-	{"internal/lab", 9},  // a fabric to run them on
+	{"internal/up", 8},    // starts agents, and reads their status
+	{"internal/demo", 9},  // runs shoals, one policy after the other
+	{"internal/lab", 8},   // a network to run them on
+	{"internal/fleet", 9}, // runs agents on a lab
 	{"cmd", 10},
 	{"bench", 10},
 	{"test", 10},

@@ -62,6 +62,7 @@ func (n *Node) refresh(now time.Duration, id peer.ID) {
 		m.info = info
 		n.generation++
 	}
+	n.mergeTable(now, id, stamp.Incarnation)
 	if m.loadStamp.Less(stamp) {
 		m.load, _ = n.docs.Content(id, loadSection).(*peer.Load)
 		m.loadStamp, m.loadAt = stamp, now

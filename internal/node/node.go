@@ -22,6 +22,7 @@ import (
 	"shoal/internal/peer"
 	"shoal/internal/prefix"
 	"shoal/internal/replica"
+	"shoal/internal/reserve"
 	"shoal/internal/route"
 )
 
@@ -30,6 +31,7 @@ type Config struct {
 	Route    route.Config
 	PushBack route.PushBackConfig
 	Replica  replica.Limits
+	Paths    reserve.Config
 	// MaxBlocks bounds the text blocks remembered of the own engine, and so what others hold of this peer: 65,536 are 4
 	// million tokens or more. Raise it for engines with larger caches behind them; each block costs every peer 25 bytes, and
 	// a larger index is slower to change.
@@ -57,6 +59,7 @@ func Defaults() Config {
 		Route:        route.Defaults(),
 		PushBack:     route.PushBackDefaults(),
 		Replica:      replica.Defaults(),
+		Paths:        reserve.Defaults(),
 		MaxBlocks:    1 << 16,
 		MaxInFlight:  1 << 14,
 		MaxOverlay:   512,
@@ -73,7 +76,7 @@ const MaxBlocks = 1 << 18
 
 // Validate reports every field that cannot be used.
 func (c *Config) Validate() error {
-	errs := []error{c.Route.Validate(), c.PushBack.Validate(), c.Replica.Validate()}
+	errs := []error{c.Route.Validate(), c.PushBack.Validate(), c.Replica.Validate(), c.Paths.Validate()}
 	for _, f := range []struct {
 		name    string
 		v, most int64
@@ -118,6 +121,7 @@ type Node struct {
 	policy  *route.Policy
 	rates   *route.Rates
 	push    *route.PushBack
+	table   *reserve.Table
 
 	members map[peer.ID]*member
 	order   []*member // sorted by ID
@@ -156,7 +160,9 @@ type Node struct {
 	lastInfo    time.Duration
 	former      *former
 	adoptDone   bool
-	events      []replica.Event   // scratch
+	events      []replica.Event // scratch
+	wallAtZero  time.Duration
+	published   *reserve.Section
 	gone        []peer.ID         // scratch
 	cands       []route.Candidate // scratch
 	decided     route.Decision    // scratch
@@ -189,6 +195,10 @@ func New(now time.Duration, cfg Config, self peer.ID, incarnation uint64, rng *r
 		tickets:  make(map[Ticket]*member), servings: make(map[Serving]*serving),
 		dirty: true, reported: peer.Unknown,
 	}
+	n.table, err = reserve.New(cfg.Paths, self, incarnation, rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())))
+	if err != nil {
+		return nil, err
+	}
 	n.store = newStore(n.index)
 	n.docs = replica.New(self, incarnation, n.store, cfg.Replica)
 	n.docs.Recall(now + cfg.AdoptWait)
@@ -213,6 +223,8 @@ type member struct {
 	loadAt      time.Duration // when that was heard
 	slot        prefix.Slot   // of its text blocks
 	hasSlot     bool
+	paths       *reserve.Section // as its document said last
+	pathsOf     uint64           // in which life
 	overlay     overlay
 	coldUntil   time.Duration
 	forwarded   int64
@@ -285,6 +297,8 @@ func (n *Node) PeerDown(now time.Duration, id peer.ID) {
 	n.generation++
 	m.overlay = overlay{}
 	n.docs.Dead(id, now)
+	n.table.Forget(id)
+	m.paths = nil
 	if _, ok := n.docs.Stamp(id); !ok { // nothing to keep for its return
 		n.forget(id)
 	}

@@ -34,7 +34,7 @@ func (n *Node) EngineUp(now time.Duration, e *Engine) {
 	restarted := n.heardEngine && (known && !before.Same(e.Info.Epoch) || !known && !n.own.Up)
 	n.epoch, n.reported = e.Info.Epoch, e.CachePermille
 	info := e.Info
-	info.Version, info.Gateway = n.info.Version, n.info.Gateway
+	info.Version, info.Gateway, info.Transfer = n.info.Version, n.info.Gateway, n.info.Transfer
 	n.setCache(&info)
 	if restarted {
 		n.count.EngineRestarts++
@@ -68,10 +68,11 @@ func (n *Node) EngineDown(now time.Duration) {
 	}
 }
 
-// SetIdentity sets what the agent itself says of this peer: its version and the address of its gateway.
-func (n *Node) SetIdentity(version, gateway string) {
+// SetIdentity sets what the agent itself says of this peer: its version, the address of its gateway, and that of its
+// transfers, empty where it takes none.
+func (n *Node) SetIdentity(version, gateway, transfer string) {
 	info := *n.info
-	info.Version, info.Gateway = version, gateway
+	info.Version, info.Gateway, info.Transfer = version, gateway, transfer
 	n.info = &info
 	n.me.info = n.info
 	n.generation++
@@ -199,6 +200,8 @@ func (n *Node) Tick(now time.Duration) {
 		}
 	}
 	n.index.Sweep(sweepSteps)
+	n.table.Tick(now, n.wall(now))
+	n.publishTable()
 }
 
 // sweepSteps bounds the index's housekeeping of one tick, in its own steps.
@@ -245,5 +248,5 @@ func sameInfo(a, b *peer.Info) bool {
 		}
 	}
 	return a.Version == b.Version && a.Engine == b.Engine && a.Emulated == b.Emulated && a.Role == b.Role && a.Salts == b.Salts &&
-		a.Cache == b.Cache && a.Limit == b.Limit && a.Slots == b.Slots && a.Epoch.Start == b.Epoch.Start && a.Gateway == b.Gateway
+		a.Cache == b.Cache && a.Limit == b.Limit && a.Slots == b.Slots && a.Epoch.Start == b.Epoch.Start && a.Gateway == b.Gateway && a.Transfer == b.Transfer
 }

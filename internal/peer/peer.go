@@ -132,6 +132,7 @@ type Info struct {
 	Slots    int // requests that the engine runs at once; Unknown where it does not tell
 	Epoch    Epoch
 	Gateway  string // address of its OpenAI API, for people to read; never used to route
+	Transfer string // IP:port at which it takes in KV transfers; empty: none
 }
 
 // Load is how a peer is doing, by its own account. Durations are what the peer's own agent measured.

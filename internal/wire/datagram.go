@@ -12,8 +12,8 @@ type DatagramType uint8
 
 const (
 	DatagramPushBack DatagramType = 1
-	DatagramReserve  DatagramType = 2 // foreseen
-	DatagramRelease  DatagramType = 3 // foreseen
+	DatagramReserve  DatagramType = 2
+	DatagramRelease  DatagramType = 3
 )
 
 // PushBack is a datagram: a peer's load, at once, where it has changed so that others should stop or may begin again.

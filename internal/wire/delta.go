@@ -7,6 +7,7 @@ import (
 	"shoal/internal/peer"
 	"shoal/internal/prefix"
 	"shoal/internal/replica"
+	"shoal/internal/reserve"
 )
 
 // Opaque is the content of a value section whose kind this program does not know, or whose record it cannot read: its
@@ -103,23 +104,28 @@ func appendValue(dst []byte, v *replica.Value) ([]byte, error) {
 			raw = AppendInfo(nil, x)
 		case *peer.Load:
 			raw = AppendLoad(nil, x)
+		case *reserve.Section:
+			var err error
+			if raw, err = AppendReservations(nil, x); err != nil {
+				return dst, err
+			}
 		case Opaque:
 			raw = x
 		default:
 			return dst, fmt.Errorf("wire: delta: section %v holds a %T, for which there is no encoding", v.Section, x)
 		}
 	}
-	if err := within("delta", "a value", len(raw), MaxRecord); err != nil {
+	if err := within("delta", "a value", len(raw), maxRecord(v.Section.Kind)); err != nil {
 		return dst, err
 	}
 	return endBlock(appendBytes(dst, raw), start), nil
 }
 
 func (c *cursor) value(v *replica.Value) {
-	b := cursor{b: c.block("value", MaxRecord+1024)}
+	b := cursor{b: c.block("value", maxReservations+1024)}
 	*v = replica.Value{Section: b.section(), Version: b.uint()}
 	if b.byte() != 0 {
-		v.Raw = append([]byte{}, b.bytes("record", MaxRecord)...)
+		v.Raw = append([]byte{}, b.bytes("record", maxRecord(v.Section.Kind))...)
 		v.Content = content(v.Section.Kind, v.Raw)
 	}
 	if b.err != nil {
@@ -133,6 +139,10 @@ func content(k replica.Kind, raw []byte) any {
 	case replica.KindInfo:
 		if i := new(peer.Info); DecodeInfo(raw, i) == nil {
 			return i
+		}
+	case replica.KindReservations:
+		if r := new(reserve.Section); DecodeReservations(raw, r) == nil {
+			return r
 		}
 	case replica.KindLoad:
 		if l := new(peer.Load); DecodeLoad(raw, l) == nil {

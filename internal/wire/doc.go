@@ -2,8 +2,8 @@
 //
 // There are three layers, all described in docs/protocol.md, which is the contract with other versions of this program:
 // frames on the peer port (a length, a type, a payload), datagrams (a version, a type, a payload), and the payloads. A
-// connection begins with Hello, answered by Welcome or Refuse; after that it carries rounds of anti-entropy (Exchange) or
-// forwarded requests (Forward and what follows it).
+// connection begins with Hello, answered by Welcome or Refuse; after that it carries rounds of anti-entropy (Exchange),
+// forwarded requests (Forward and what follows it), or questions about transfers (Ask, Reply).
 //
 // A payload is its fields in a fixed order: integers as varints, strings and lists with their length before them, block
 // hashes eight bytes each. What follows the last field that the reader knows is ignored, so a later version may append
@@ -69,6 +69,8 @@ const (
 	TypeEnd      Type = 23
 	TypeFail     Type = 24
 	TypeCancel   Type = 25 // no payload
+	TypeAsk      Type = 32
+	TypeReply    Type = 33
 )
 
 // Known reports whether this version knows the type.
@@ -114,6 +116,10 @@ func (t Type) name() string {
 		return "fail"
 	case TypeCancel:
 		return "cancel"
+	case TypeAsk:
+		return "ask"
+	case TypeReply:
+		return "reply"
 	}
 	return ""
 }

@@ -132,7 +132,7 @@ func TestTypesHaveNames(t *testing.T) {
 			names[t2.String()] = t2
 		}
 	}
-	if len(names) != 14 || Type(200).String() != "type-200" {
+	if len(names) != 16 || Type(200).String() != "type-200" {
 		t.Errorf("%d types", len(names))
 	}
 }

@@ -9,10 +9,12 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"shoal/internal/ecmp"
 	"shoal/internal/node"
 	"shoal/internal/peer"
 	"shoal/internal/prefix"
 	"shoal/internal/replica"
+	"shoal/internal/reserve"
 )
 
 // examples are one message of each kind, whose bytes testdata/golden.txt keeps: they do not change within a version.
@@ -29,6 +31,7 @@ func examples(t testing.TB) map[string]func() []byte {
 		Prefill: 180 * time.Microsecond, Decode: 12 * time.Millisecond, Service: 1500 * time.Millisecond, MilliTokBytes: 4200, Samples: 55}
 	info := &peer.Info{Version: "0.1.0", Engine: "llamacpp", Models: []peer.Model{{Name: "smol", Aliases: []string{"small"}, Context: 2048}, {Name: "smol-poet", Parent: "smol", Context: peer.Unknown}},
 		Cache: peer.Cache{Kind: peer.Slots, Usable: peer.AfterEnd, Tokens: 8192, BlockTokens: 1}, Slots: 4, Epoch: peer.Epoch{Start: 1_790_000_000_123}, Gateway: "127.0.0.1:8080"}
+	entry := reserve.Entry{ID: 1025, Seq: 7, Stamp: 0x0190aabbccdd0001, Phase: reserve.Active, Links: []ecmp.LinkID{0xdeadbeef, 5}, Dst: "p2", Bytes: 1 << 30, Group: 9, Ready: 1_790_000_000_123, End: 1_790_000_001_123}
 	text := replica.Section{Kind: replica.KindTextBlocks, BlockSize: 256}
 	marks := &replica.Marks{1, 0, 0, 1 << 63}
 	changes := &replica.Delta{Owner: "p1", Incarnation: stamp.Incarnation, From: 299, To: 300, Digest: 0x1122334455667788, Parts: 1,
@@ -62,11 +65,26 @@ func examples(t testing.TB) map[string]func() []byte {
 		},
 		"fail":      func() []byte { return AppendFail(nil, &Fail{Code: "engine_down", Message: "the engine has gone away"}) },
 		"push-back": func() []byte { return AppendPushBack(nil, &PushBack{Owner: "p1", Stamp: stamp, Load: *load}) },
-		"info":      func() []byte { return AppendInfo(nil, info) },
-		"load":      func() []byte { return AppendLoad(nil, load) },
-		"changes":   func() []byte { return sure(AppendDelta(nil, changes)) },
-		"patch":     func() []byte { return sure(AppendDelta(nil, patch)) },
-		"begin":     exchange(&Exchange{Begin: true, Summaries: []replica.Summary{{Owner: "p1", Stamp: stamp, Digest: 5}, {Owner: "p2", Stamp: stamp, Digest: 6, Dead: true}}}),
+		"reserve": func() []byte {
+			return sure(AppendReserve(nil, &reserve.Message{Owner: "p1", Incarnation: stamp.Incarnation, Entry: entry}))
+		},
+		"release": func() []byte {
+			return sure(AppendReserve(nil, &reserve.Message{Owner: "p1", Incarnation: stamp.Incarnation, Released: true, Entry: reserve.Entry{ID: 1025, Seq: 8}}))
+		},
+		"reservations": func() []byte {
+			return sure(AppendReservations(nil, &reserve.Section{Seq: 7, Fabric: 0x0102030405060708, Entries: []reserve.Entry{entry}}))
+		},
+		"ask": func() []byte {
+			return sure(AppendAsk(nil, &Ask{What: AskPull, Bytes: 1 << 20, Name: "kv-1", To: "kv-2", Policy: "least"}))
+		},
+		"reply": func() []byte {
+			return sure(AppendReply(nil, &Reply{Ticket: []byte("ticket"), Addr: "10.1.0.1:9000", Bytes: 5, TookNS: 6}))
+		},
+		"info":    func() []byte { return AppendInfo(nil, info) },
+		"load":    func() []byte { return AppendLoad(nil, load) },
+		"changes": func() []byte { return sure(AppendDelta(nil, changes)) },
+		"patch":   func() []byte { return sure(AppendDelta(nil, patch)) },
+		"begin":   exchange(&Exchange{Begin: true, Summaries: []replica.Summary{{Owner: "p1", Stamp: stamp, Digest: 5}, {Owner: "p2", Stamp: stamp, Digest: 6, Dead: true}}}),
 		"answer": exchange(&Exchange{Offers: []replica.Summary{{Owner: "p3", Stamp: stamp, Digest: 7}}, Deltas: []*replica.Delta{patch},
 			Wants: []replica.Want{{Owner: "p4", Have: stamp, Digest: 9}}}),
 		"trees": exchange(&Exchange{Wants: []replica.Want{{Owner: "p4", Trees: []replica.Tree{{Section: text, Sums: sums}}}}}),

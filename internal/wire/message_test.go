@@ -58,6 +58,10 @@ func codecs() []codecOf {
 		codecFor("end", genEnd, sure(AppendEnd), DecodeEnd),
 		codecFor("fail", genFail, sure(AppendFail), DecodeFail),
 		codecFor("push-back", genPushBack, sure(func(b []byte, m *PushBack) []byte { return AppendPushBack(b, m)[2:] }), DecodePushBack),
+		codecFor("reserve", genReserve, AppendReserve, decodeReserve),
+		codecFor("reservations", genReservations, AppendReservations, DecodeReservations),
+		codecFor("ask", genAsk, AppendAsk, DecodeAsk),
+		codecFor("reply", genReply, AppendReply, DecodeReply),
 		codecFor("delta", genDelta, AppendDelta, func(b []byte, m *replica.Delta) error {
 			d, err := DecodeDelta(b)
 			if err == nil {
@@ -158,7 +162,7 @@ func genInfo(t *rapid.T) *peer.Info {
 		Cache: peer.Cache{Kind: peer.CacheKind(rapid.Uint8Range(0, 1).Draw(t, "kind")), Usable: peer.Usable(rapid.Uint8Range(0, 1).Draw(t, "usable")), Tokens: rapid.Int64Range(-1, 1<<40).Draw(t, "tokens"),
 			BlockTokens: rapid.IntRange(1, 1<<20).Draw(t, "block")},
 		Limit: rapid.IntRange(0, 1<<20).Draw(t, "limit"), Slots: rapid.IntRange(-1, 1<<20).Draw(t, "slots"),
-		Epoch: peer.Epoch{Start: rapid.Int64().Draw(t, "start"), Counter: rapid.Int64().Draw(t, "counter")}, Gateway: text.Draw(t, "gateway"),
+		Epoch: peer.Epoch{Start: rapid.Int64().Draw(t, "start"), Counter: rapid.Int64().Draw(t, "counter")}, Gateway: text.Draw(t, "gateway"), Transfer: text.Draw(t, "transfer"),
 	}
 	for range rapid.IntRange(0, 4).Draw(t, "models") {
 		m := peer.Model{Name: text.Draw(t, "name"), Parent: text.Draw(t, "parent"), Context: rapid.IntRange(-1, 1<<40).Draw(t, "context")}

@@ -35,6 +35,7 @@ type infoRecord struct {
 	EpochStart  int64         `cbor:"13,keyasint,omitempty"`
 	EpochCount  int64         `cbor:"14,keyasint,omitempty"`
 	Gateway     string        `cbor:"15,keyasint,omitempty"`
+	Transfer    string        `cbor:"16,keyasint,omitempty"`
 }
 
 type modelRecord struct {
@@ -107,6 +108,7 @@ func AppendInfo(dst []byte, i *peer.Info) []byte {
 		Version: clip(i.Version, MaxModel), Engine: clip(i.Engine, MaxModel), Emulated: i.Emulated, Role: uint8(i.Role), Salts: i.Salts,
 		CacheKind: uint8(i.Cache.Kind), Usable: uint8(i.Cache.Usable), CacheTokens: i.Cache.Tokens, BlockTokens: int64(i.Cache.BlockTokens),
 		Limit: int64(i.Limit), Slots: int64(i.Slots), EpochStart: i.Epoch.Start, EpochCount: i.Epoch.Counter, Gateway: clip(i.Gateway, MaxModel),
+		Transfer: clip(i.Transfer, MaxModel),
 	}
 	room := MaxRecord - 2048
 	for _, m := range i.Models {
@@ -137,7 +139,7 @@ func DecodeInfo(b []byte, i *peer.Info) error {
 	if err := codec.decode(b, &r); err != nil {
 		return fmt.Errorf("wire: info: %w", err)
 	}
-	if len(r.Models) > maxModels || len(r.Version) > MaxModel || len(r.Engine) > MaxModel || len(r.Gateway) > MaxModel {
+	if len(r.Models) > maxModels || len(r.Version) > MaxModel || len(r.Engine) > MaxModel || len(r.Gateway) > MaxModel || len(r.Transfer) > MaxModel {
 		return fmt.Errorf("wire: info: %w: %d models, or a text is too long", ErrLimit, len(r.Models))
 	}
 	*i = peer.Info{
@@ -145,7 +147,7 @@ func DecodeInfo(b []byte, i *peer.Info) error {
 		Cache: peer.Cache{Kind: peer.CacheKind(r.CacheKind), Usable: peer.Usable(r.Usable), Tokens: clamp(r.CacheTokens, peer.Unknown, 1<<40),
 			BlockTokens: int(clamp(r.BlockTokens, 1, 1<<20))},
 		Limit: int(clamp(r.Limit, 0, 1<<20)), Slots: int(clamp(r.Slots, peer.Unknown, 1<<20)),
-		Epoch: peer.Epoch{Start: r.EpochStart, Counter: r.EpochCount}, Gateway: r.Gateway,
+		Epoch: peer.Epoch{Start: r.EpochStart, Counter: r.EpochCount}, Gateway: r.Gateway, Transfer: r.Transfer,
 	}
 	for _, m := range r.Models {
 		if len(m.Name) > MaxModel || len(m.Parent) > MaxModel || len(m.Aliases) > maxAliases {

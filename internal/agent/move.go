@@ -1,0 +1,340 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"shoal/internal/cluster"
+	"shoal/internal/ecmp"
+	"shoal/internal/node"
+	"shoal/internal/peer"
+	"shoal/internal/reserve"
+	"shoal/internal/transfer"
+	"shoal/internal/wire"
+)
+
+// held is the paths of one transfer, as they are now: what the mover asks at each chunk boundary. A reservation that lost a
+// conflict moves then, and one whose lease has ended (no bytes for one lease) is made anew.
+type held struct {
+	p      *paths
+	ways   *ways
+	policy reserve.Policy
+	bytes  int64
+
+	mu       sync.Mutex
+	legs     []reserve.Leg
+	left     int64
+	fallback bool
+	moves    int
+	now      []int       // the paths that Route gave last
+	changed  func([]int) // hears of other ones; nil: nobody does
+}
+
+// reserve asks the node for paths to a target.
+func (p *paths) reserve(w *ways, req reserve.Request) (g reserve.Grant, err error) {
+	p.count.reserved.Add(1)
+	req.Set, req.Dst = w.set, w.target.peer
+	p.a.locked(func(n *node.Node, now time.Duration) {
+		n.Table(now, func(t *reserve.Table, now, wall time.Duration) { err = t.Reserve(now, wall, &req, &g) })
+	})
+	if g.Fallback {
+		p.count.fallbacks.Add(1)
+	}
+	return g, err
+}
+
+// hold takes paths for a transfer. Where none is known the transfer goes where ECMP sends it.
+func (p *paths) hold(w *ways, policy reserve.Policy, bytes int64) (*held, error) {
+	h := &held{p: p, ways: w, policy: policy, bytes: bytes, left: bytes}
+	if !w.usable() {
+		p.count.aside.Add(1)
+		h.fallback = true
+		return h, nil
+	}
+	g, err := p.reserve(w, reserve.Request{Bytes: bytes, Policy: policy})
+	h.legs, h.fallback = g.Legs, g.Fallback
+	return h, err
+}
+
+// Route is where the next chunks go.
+func (h *held) Route() transfer.Route {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.legs) == 0 {
+		return transfer.Route{Legs: []transfer.Leg{{ID: anyPath}}}
+	}
+	var r transfer.Route
+	h.p.a.locked(func(n *node.Node, now time.Duration) {
+		n.Table(now, func(t *reserve.Table, now, wall time.Duration) {
+			for i := range h.legs {
+				l := &h.legs[i]
+				if l.ID == 0 {
+					continue
+				}
+				if to, moved := t.Move(now, wall, l.ID); moved {
+					l.Path = to.Path
+					h.moves++
+				}
+			}
+		})
+	})
+	now := make([]int, 0, len(h.legs))
+	for _, l := range h.legs {
+		r.Legs = append(r.Legs, transfer.Leg{ID: l.Path, Ports: h.ways.ports.Ports(l.Path), Share: l.Share})
+		now = append(now, l.Path)
+	}
+	if h.changed != nil && !slices.Equal(now, h.now) {
+		h.changed(now)
+	}
+	h.now = now
+	return r
+}
+
+// anyPath is the leg that goes where ECMP sends it.
+const anyPath = -1
+
+// Moved says how many bytes have moved in all.
+func (h *held) Moved(bytes int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.left = max(0, h.bytes-bytes)
+	h.p.a.locked(func(n *node.Node, now time.Duration) {
+		n.Table(now, func(t *reserve.Table, now, wall time.Duration) {
+			for i := range h.legs {
+				l := &h.legs[i]
+				if l.ID == 0 {
+					continue
+				}
+				left := l.Share
+				if h.bytes > 0 {
+					left = int64(float64(l.Share) * float64(h.left) / float64(h.bytes))
+				}
+				if t.Renew(now, wall, l.ID, left) {
+					continue
+				}
+				var g reserve.Grant // its lease has ended: bytes have moved again
+				if t.Reserve(now, wall, &reserve.Request{Dst: h.ways.target.peer, Bytes: left, Set: h.ways.set, Policy: h.policy}, &g) == nil && len(g.Legs) > 0 {
+					l.ID, l.Path, l.Reserved = g.Legs[0].ID, g.Legs[0].Path, g.Legs[0].Reserved
+				}
+			}
+		})
+	})
+}
+
+// release ends what is held.
+func (h *held) release() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.p.a.locked(func(n *node.Node, now time.Duration) {
+		n.Table(now, func(t *reserve.Table, now, wall time.Duration) {
+			for _, l := range h.legs {
+				if l.ID != 0 {
+					t.Release(now, wall, l.ID)
+				}
+			}
+		})
+	})
+	h.legs = nil
+}
+
+// moved is how a transfer went.
+type moved struct {
+	transfer.Result
+	fallback bool
+	took     time.Duration // from the first question to the receiver's last word
+}
+
+// errRefused: the other side does not want the transfer.
+var errRefused = errors.New("agent: refused")
+
+// move sends a file, or bytes of nothing, to a peer.
+// progress hears how many bytes have arrived, and changed which paths carry them; either may be nil, and neither may wait.
+func (p *paths) move(ctx context.Context, to peer.ID, file, as string, bytes int64, policy reserve.Policy, progress func(int64), changed func([]int)) (m moved, err error) {
+	start := time.Now()
+	defer func() {
+		m.took = time.Since(start)
+		if err != nil {
+			p.count.failed.Add(1)
+		} else {
+			p.count.sent.Add(1)
+		}
+	}()
+	src, done, err := p.source(file, bytes)
+	if err != nil {
+		return m, err
+	}
+	defer done()
+	w, err := p.to(target{peer: to, proto: ecmp.TCP})
+	if err != nil {
+		return m, err
+	}
+	ticket, addr, err := p.askTicket(ctx, w, as, src.Size())
+	if err != nil {
+		return m, err
+	}
+	h, err := p.hold(w, policy, src.Size())
+	if err != nil {
+		return m, err
+	}
+	defer h.release()
+	h.changed = changed
+	m.Result, err = p.mover.Send(ctx, to, addr, ticket, src, src.Size(), h, progress)
+	h.mu.Lock()
+	m.fallback, m.Moves = h.fallback, h.moves
+	h.mu.Unlock()
+	return m, err
+}
+
+// source opens what is sent.
+func (p *paths) source(file string, bytes int64) (transfer.Source, func() error, error) {
+	if file == "" {
+		return transfer.Zeros(bytes), func() error { return nil }, nil
+	}
+	if p.cfg.Dir == "" {
+		return nil, nil, errors.New("agent: files are sent from paths.dir, which is not configured")
+	}
+	if !filepath.IsLocal(file) {
+		return nil, nil, fmt.Errorf("agent: %q is not below paths.dir (%s)", file, p.cfg.Dir)
+	}
+	f, err := transfer.FileSource(filepath.Join(p.cfg.Dir, file))
+	if err != nil {
+		return nil, nil, err
+	}
+	return f, f.Close, nil
+}
+
+// askTicket asks the peer for the right to write.
+func (p *paths) askTicket(ctx context.Context, w *ways, name string, bytes int64) (t transfer.Ticket, addr string, err error) {
+	r, err := p.ask(ctx, w, &wire.Ask{What: wire.AskTicket, Bytes: bytes, Name: name})
+	if err != nil {
+		return t, "", err
+	}
+	return t, w.addr.String(), t.UnmarshalText(r.Ticket)
+}
+
+// How long a peer has to answer over the network that membership uses, and how long that is not tried again where it has not.
+const (
+	askWithin = time.Second
+	cutOffFor = 5 * time.Second
+)
+
+// ask asks the target's peer, over the peers' network, and where that is cut off over the data network.
+func (p *paths) ask(ctx context.Context, w *ways, m *wire.Ask) (*wire.Reply, error) {
+	c := p.a.cluster.Load()
+	if c == nil {
+		return nil, errors.New("agent: not started")
+	}
+	to := w.target.peer
+	p.mu.Lock()
+	cut := time.Now().Before(p.cut[to])
+	p.mu.Unlock()
+	var err error
+	if !cut {
+		var r *wire.Reply
+		if r, err = p.askPeer(ctx, c, to, m); err == nil || ctx.Err() != nil {
+			return granted(to, r, err)
+		}
+		p.mu.Lock()
+		if len(p.cut) >= MaxWays {
+			clear(p.cut)
+		}
+		p.cut[to] = time.Now().Add(cutOffFor)
+		p.mu.Unlock()
+	}
+	addr := p.dataPeerAddr(w)
+	if addr == "" {
+		return nil, errors.Join(err, fmt.Errorf("agent: the peer port of %s on the data network is not known", to))
+	}
+	r, aerr := c.AskAt(ctx, to, addr, m)
+	if aerr != nil {
+		return nil, errors.Join(err, aerr)
+	}
+	return granted(to, r, nil)
+}
+
+// askPeer asks over the peers' network. A pull is answered when it has ended: whether the peer is there is asked before.
+func (p *paths) askPeer(ctx context.Context, c *cluster.Cluster, to peer.ID, m *wire.Ask) (*wire.Reply, error) {
+	short, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	if m.What != wire.AskPull {
+		return c.Ask(short, to, m)
+	}
+	if _, err := c.Ask(short, to, &wire.Ask{What: wire.AskThere}); err != nil {
+		return nil, err
+	}
+	return c.Ask(ctx, to, m)
+}
+
+// granted makes an error of a refusal.
+func granted(by peer.ID, r *wire.Reply, err error) (*wire.Reply, error) {
+	if err == nil && r.Refused != "" {
+		return nil, fmt.Errorf("%w by %s: %s", errRefused, by, r.Refused)
+	}
+	return r, err
+}
+
+// dataPeerAddr is where the peer port of a target may be on the data network; empty where its port was never known.
+func (p *paths) dataPeerAddr(w *ways) string {
+	p.a.mu.Lock()
+	known := p.a.lastAddr[w.target.peer]
+	p.a.mu.Unlock()
+	ap, err := netip.ParseAddrPort(known)
+	if err != nil {
+		return ""
+	}
+	return netip.AddrPortFrom(w.addr.Addr(), ap.Port()).String()
+}
+
+// ticket gives a peer the right to write once.
+func (p *paths) ticket(from peer.ID, m *wire.Ask) *wire.Reply {
+	var sink transfer.Sink = transfer.Discard()
+	if m.Name != "" {
+		if p.cfg.Dir == "" {
+			return &wire.Reply{Refused: "files are taken in below paths.dir, which is not configured here"}
+		}
+		var err error
+		if sink, err = transfer.FileSink(p.cfg.Dir, m.Name); err != nil {
+			return &wire.Reply{Refused: err.Error()}
+		}
+	}
+	t, err := p.mover.Ticket(from, m.Bytes, sink)
+	if err != nil {
+		return &wire.Reply{Refused: err.Error()}
+	}
+	text, err := t.MarshalText()
+	if err != nil {
+		return &wire.Reply{Refused: err.Error()}
+	}
+	p.count.received.Add(1)
+	return &wire.Reply{Ticket: text, Addr: p.self.String()}
+}
+
+// pulled sends what a peer has asked for: whoever sends the bytes chooses the port, so whoever sends reserves.
+func (p *paths) pulled(ctx context.Context, from peer.ID, m *wire.Ask) *wire.Reply {
+	policy := p.policy
+	if m.Policy != "" {
+		if err := policy.UnmarshalText([]byte(m.Policy)); err != nil {
+			return &wire.Reply{Refused: err.Error()}
+		}
+	}
+	r, err := p.move(ctx, from, m.Name, m.To, m.Bytes, policy, nil, nil)
+	if err != nil {
+		return &wire.Reply{Refused: err.Error()}
+	}
+	return &wire.Reply{Bytes: r.Bytes, TookNS: int64(r.took)}
+}
+
+// pull has a peer send.
+func (p *paths) pull(ctx context.Context, from peer.ID, file, as string, bytes int64, policy string) (*wire.Reply, error) {
+	w, err := p.to(target{peer: from, proto: ecmp.TCP})
+	if err != nil {
+		return nil, err
+	}
+	return p.ask(ctx, w, &wire.Ask{What: wire.AskPull, Bytes: bytes, Name: file, To: as, Policy: policy})
+}

@@ -1,0 +1,255 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"shoal/internal/cluster"
+	"shoal/internal/ecmp"
+	"shoal/internal/node"
+	"shoal/internal/peer"
+	"shoal/internal/probe"
+	"shoal/internal/reserve"
+	"shoal/internal/transfer"
+	"shoal/internal/wire"
+)
+
+// paths is the shell of the second decision: which way a KV transfer takes. It knows which source ports lead over which path
+// to whom (ways), asks the node for a path, tells the others at once, and has the mover move what is this agent's to move.
+type paths struct {
+	a       *Agent
+	cfg     Paths
+	log     *slog.Logger
+	self    netip.AddrPort // at which transfers are taken in
+	ports   ecmp.Range
+	policy  reserve.Policy
+	fabric  *ecmp.Fabric // nil: not described
+	mover   *transfer.Mover
+	prober  *probe.Prober // nil: may not, or must not, probe
+	watcher *probe.Watcher
+	blind   string // why there is no prober
+
+	mu   sync.Mutex
+	ways map[target]*ways
+	cut  map[peer.ID]time.Time // peers that do not answer over the peers' network; until when it is not tried again
+
+	names atomic.Pointer[map[ecmp.LinkID]string] // of links that were learned; of described ones the fabric knows them
+	count struct{ reserved, fallbacks, aside, sent, failed, received atomic.Int64 }
+}
+
+// target is where flows go: of what their source port is the only thing left to choose.
+type target struct {
+	peer  peer.ID
+	proto uint8
+	port  uint16 // 0: that of the peer's mover
+}
+
+// MaxWays bounds the targets whose ways are kept.
+const MaxWays = 4096
+
+// rocePort is the destination port of RoCE v2.
+const rocePort = 4791
+
+// newPaths prepares; nothing listens yet. It is nil where no transfers are configured.
+func newPaths(a *Agent) (*paths, error) {
+	cfg := a.cfg.Paths
+	if cfg.Listen == "" {
+		return nil, nil
+	}
+	p := &paths{a: a, cfg: cfg, log: a.log.With("part", "paths"), ways: map[target]*ways{}, cut: map[peer.ID]time.Time{}}
+	p.names.Store(&map[ecmp.LinkID]string{})
+	var err error
+	if p.self, err = netip.ParseAddrPort(cfg.Listen); err != nil {
+		return nil, fmt.Errorf("agent: config: paths.listen: %w", err)
+	}
+	if p.ports, err = cfg.ports(); err != nil {
+		return nil, fmt.Errorf("agent: config: paths.ports: %w", err)
+	}
+	if err := p.policy.UnmarshalText([]byte(cfg.Policy)); err != nil {
+		return nil, err
+	}
+	if cfg.Fabric != "" {
+		if p.fabric, err = readFabric(cfg.Fabric); err != nil {
+			return nil, err
+		}
+		digest := p.fabric.Digest()
+		a.node.Table(0, func(t *reserve.Table, _, _ time.Duration) { t.SetFabric(digest) })
+	}
+	mc := transfer.Defaults()
+	mc.Dir, mc.MaxSize, mc.Source = cfg.Dir, cfg.MaxBytes, p.self.Addr()
+	mc.MaxTransfers = 256
+	if cfg.Chunk > 0 {
+		mc.Chunk = cfg.Chunk
+	}
+	if p.mover, err = transfer.New(mc, a.id, p.log); err != nil {
+		return nil, err
+	}
+	return p, p.openProber()
+}
+
+// readFabric reads the description of a network.
+func readFabric(file string) (*ecmp.Fabric, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("agent: paths.fabric: %w", err)
+	}
+	defer f.Close()
+	var c ecmp.Config
+	d := yaml.NewDecoder(f)
+	d.KnownFields(true)
+	if err := d.Decode(&c); err != nil {
+		return nil, fmt.Errorf("agent: paths.fabric %s: %w", file, err)
+	}
+	fabric, err := ecmp.New(c)
+	if err != nil {
+		return nil, fmt.Errorf("agent: paths.fabric %s: %w", file, err)
+	}
+	return fabric, nil
+}
+
+// listen opens the mover's port.
+func (p *paths) listen() (net.Listener, error) {
+	l, err := net.Listen("tcp", p.cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("agent: paths.listen: %w", err)
+	}
+	p.self = l.Addr().(*net.TCPAddr).AddrPort()
+	return l, nil
+}
+
+// run serves transfers until ctx ends.
+func (p *paths) run(ctx context.Context, l net.Listener) error {
+	stop := context.AfterFunc(ctx, p.mover.Close)
+	defer stop()
+	if p.watcher != nil {
+		watching := make(chan error, 1)
+		watch, end := context.WithCancel(ctx)
+		go func() { watching <- p.watcher.Run(watch) }()
+		defer func() {
+			end()
+			<-watching
+			p.prober.Close()
+		}()
+	}
+	err := p.mover.Serve(l)
+	p.mover.Close()
+	if ctx.Err() != nil || errors.Is(err, transfer.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// tell sends reservations to those whose flows can share a link with them; the others hear of them by anti-entropy.
+func (p *paths) tell(messages []reserve.Message) {
+	if len(messages) == 0 {
+		return
+	}
+	if p.cfg.Delay > 0 {
+		time.AfterFunc(p.cfg.Delay, func() { p.send(messages) })
+		return
+	}
+	p.send(messages)
+}
+
+func (p *paths) send(messages []reserve.Message) {
+	c := p.a.cluster.Load()
+	if c == nil {
+		return
+	}
+	members := c.Members()
+	for i := range messages {
+		b, err := wire.AppendReserve(nil, &messages[i])
+		if err != nil {
+			p.log.Error("a reservation cannot be told", "err", err)
+			continue
+		}
+		for _, m := range members {
+			if p.interested(m.ID, messages[i].Entry.Dst) {
+				c.Send(m.ID, b) // best effort: the next round of anti-entropy repairs what is lost
+			}
+		}
+	}
+}
+
+// interested reports whether flows of a peer can share a link with one of this peer's to dst: they leave by the same leaf, or
+// arrive at the same one. Who hangs on dst's own leaf sends nothing into it from above. Nothing is known: everyone is.
+func (p *paths) interested(id, dst peer.ID) bool {
+	if p.fabric == nil || dst == "" {
+		return true
+	}
+	its, ok1 := p.fabric.Host(string(id))
+	far, ok2 := p.fabric.Host(string(dst))
+	return !ok1 || !ok2 || its.Leaf != far.Leaf
+}
+
+// heard takes in a datagram about a reservation.
+func (a *Agent) heardReservation(from peer.ID, t wire.DatagramType, payload []byte) {
+	var m reserve.Message
+	if err := wire.DecodeReserve(t, payload, &m); err != nil || m.Owner != from {
+		a.badDatagrams.Add(1)
+		return
+	}
+	a.locked(func(n *node.Node, now time.Duration) { n.HeardReservation(now, from, &m) })
+}
+
+// linkName is the name of a link, for people.
+func (p *paths) linkName(id ecmp.LinkID) string {
+	if p.fabric != nil {
+		if l, ok := p.fabric.Link(id); ok {
+			return l.Name
+		}
+	}
+	if n, ok := (*p.names.Load())[id]; ok {
+		return n
+	}
+	return fmt.Sprintf("%08x", uint32(id))
+}
+
+// learnNames notes the names of links that were learned.
+func (p *paths) learnNames(list []ecmp.Path) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old := *p.names.Load()
+	names := make(map[ecmp.LinkID]string, len(old)+8)
+	for id, n := range old {
+		names[id] = n
+	}
+	for _, path := range list {
+		for i, id := range path.Links {
+			if i < len(path.Via) && len(names) < maxNames {
+				names[id] = path.Via[i]
+			}
+		}
+	}
+	p.names.Store(&names)
+}
+
+const maxNames = 1 << 16
+
+// Asked answers another peer's question about a transfer (cluster.Handler).
+func (a *Agent) Asked(ctx context.Context, from peer.ID, m *wire.Ask) *wire.Reply {
+	if a.paths == nil {
+		return &wire.Reply{Refused: "no transfers are configured here (paths.listen)"}
+	}
+	switch m.What {
+	case wire.AskThere:
+		return &wire.Reply{}
+	case wire.AskTicket:
+		return a.paths.ticket(from, m)
+	case wire.AskPull:
+		return a.paths.pulled(ctx, from, m)
+	}
+	return &wire.Reply{Refused: fmt.Sprintf("question %d is not known to this version", m.What)}
+}
+
+var _ cluster.Handler = (*Agent)(nil)
