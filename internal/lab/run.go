@@ -76,6 +76,19 @@ type Progress struct {
 	Kept      bool          // this run's result was there already
 }
 
+// String is one line for people.
+func (p Progress) String() string {
+	run := fmt.Sprintf("run %d of %d: %s under %s", p.Run, p.Runs, p.Workload, p.Policy)
+	if p.Kept {
+		return run + ": there already"
+	}
+	line := fmt.Sprintf("%s  %.1f s  %d of %d flows arrived, %d under way", run, p.Elapsed.Seconds(), p.Done, p.Flows, p.Sent-p.Done-p.Failed)
+	if p.Failed > 0 {
+		line += fmt.Sprintf(", %d failed", p.Failed)
+	}
+	return line
+}
+
 // Limits of a comparison.
 const (
 	MaxPolicies  = 16
@@ -215,6 +228,8 @@ func (r *run) play(ctx context.Context) error {
 	last := r.w.Flows[len(r.w.Flows)-1].At
 	limited, cancel := context.WithTimeoutCause(ctx, last+r.cfg.Limit, fmt.Errorf("not done within the time limit, %v after the last arrival", r.cfg.Limit))
 	defer cancel()
+	limited, stop := context.WithCancelCause(limited)
+	defer stop(nil)
 	r.active = map[int][]int{}
 	first, err := r.cfg.Network.SwitchCounters()
 	if err != nil {
@@ -223,7 +238,13 @@ func (r *run) play(ctx context.Context) error {
 	r.start = time.Now()
 	sampled := make(chan error, 1)
 	over := make(chan struct{})
-	go func() { sampled <- r.sample(first, over) }()
+	go func() {
+		err := r.sample(first, over)
+		if err != nil {
+			stop(err) // without counters the run is for nothing
+		}
+		sampled <- err
+	}()
 	var flows sync.WaitGroup
 	for _, f := range r.w.Flows {
 		if pause(limited, time.Until(r.start.Add(f.At))) != nil {

@@ -15,7 +15,7 @@ func (p *Report) Write(o *term.Output) {
 	o.Println("the workload with the least and with the most; paper: the cuts of mean and P95 that the ARK paper has in a simulator.")
 	o.Println("max/mean: bytes of the most used spine by those of the mean one, over a run. peak: the most flows on one spine at once.")
 	if failed := p.failed(); failed > 0 {
-		o.Println(o.Red(fmt.Sprintf("%d flows failed; their times are not in the table.", failed)))
+		o.Println(o.Red(fmt.Sprintf("Failed flows: %d. Their times are not in the table.", failed)))
 	}
 	if len(p.Fabric) > 1 {
 		o.Println(o.Yellow(fmt.Sprintf("These runs are from %d different fabrics.", len(p.Fabric))))

@@ -62,11 +62,16 @@ func DefaultWorkload() WorkloadConfig {
 		Sources: 8, Sinks: 8, Seed: 1}
 }
 
-// On sets sources and sinks to the left and the right half of a fabric's leaves.
+// paperRate is the rate of the paper's links, in bit/s.
+const paperRate = 100_000_000_000
+
+// On sets sources and sinks to the left and the right half of a fabric's leaves, and the scale to what its links are slower
+// than the paper's.
 func (c WorkloadConfig) On(f Config) WorkloadConfig {
 	n := f.Pods * f.Leaves
 	c.Sources = n / 2 * f.HostsPerLeaf
 	c.Sinks = (n - n/2) * f.HostsPerLeaf
+	c.Scale = max(1, paperRate/f.Rate)
 	return c
 }
 
