@@ -1,6 +1,9 @@
 package transfer
 
 import (
+	"io"
+	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -35,3 +38,42 @@ func BenchmarkSendPattern(b *testing.B)      { benchmarkSend(b, 2<<30, Pattern(1
 func BenchmarkSendMemory(b *testing.B) {
 	benchmarkSend(b, 2<<30, MemorySource(make([]byte, 2<<30)), 1)
 }
+
+func benchmarkFile(b *testing.B, sink bool) {
+	const size = 2 << 30
+	dir := b.TempDir()
+	path := filepath.Join(dir, "src")
+	f, err := os.Create(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := io.Copy(f, io.NewSectionReader(Pattern(1, size), 0, size)); err != nil {
+		b.Fatal(err)
+	}
+	f.Close()
+	src, err := FileSource(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer src.Close()
+	to, from := pair(b, Defaults())
+	b.SetBytes(size)
+	for b.Loop() {
+		var s Sink = Discard()
+		if sink {
+			if s, err = FileSink(dir, "got"); err != nil {
+				b.Fatal(err)
+			}
+		}
+		ticket, err := to.Ticket("p", size, s)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := from.Send(b.Context(), "d", to.addr, ticket, src, size, nil, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkSendFile(b *testing.B)       { benchmarkFile(b, false) }
+func BenchmarkSendFileToFile(b *testing.B) { benchmarkFile(b, true) }

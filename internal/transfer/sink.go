@@ -68,7 +68,14 @@ func (s *fileSink) Open(size int64) (err error) {
 		s.root = nil
 		return err
 	}
-	if err = allocate(s.f, size); err != nil {
+	// A disk that is too full says so before anything moves. To reserve the room would take seconds for large files, and
+	// the sender waits.
+	if room, ok := spare(s.f); ok && room < size {
+		err = fmt.Errorf("%s has %d bytes left of the %d that are needed", s.dir, room, size)
+	} else {
+		err = s.f.Truncate(size)
+	}
+	if err != nil {
 		return errors.Join(err, s.Abort())
 	}
 	return nil

@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"errors"
 	"net"
 	"os"
 	"syscall"
@@ -37,15 +36,11 @@ func tune(tc *net.TCPConn, silence time.Duration, unsent int) {
 	})
 }
 
-// allocate makes room for a file, so that a disk that is too full says so before anything moves. Where a file system
-// cannot, it finds out on the way.
-func allocate(f *os.File, size int64) error {
-	if size == 0 {
-		return nil
+// spare is how much a file system has left for us, in bytes; ok is false where it does not tell.
+func spare(f *os.File) (bytes int64, ok bool) {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
+		return 0, false
 	}
-	err := unix.Fallocate(int(f.Fd()), 0, 0, size)
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EFBIG) {
-		return &os.PathError{Op: "allocate", Path: f.Name(), Err: err}
-	}
-	return nil
+	return int64(min(st.Bavail, 1<<62/uint64(max(st.Bsize, 1)))) * int64(st.Bsize), true
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"runtime"
 	"slices"
 
@@ -13,9 +12,8 @@ import (
 
 // stripe carries chunks for one leg, on one connection at a time.
 type stripe struct {
-	lane  *lane // nil: it has none at the moment
-	given int64 // bytes that it was given to carry
-	gone  bool
+	failing bool  // it could not connect when it last tried
+	given   int64 // bytes that it was given to carry
 }
 
 // loaded is a chunk that is ready to be sent.
@@ -24,9 +22,6 @@ type loaded struct {
 	sum    uint32
 	data   []byte
 	buf    *[]byte // that data lies in, where it is ours
-	file   *os.File
-	off    int64 // of file
-	n      int
 }
 
 // grow makes as many stripes as there are legs, and a loader beside each as far as there are processors.
@@ -60,13 +55,11 @@ func (x *outgoing) carry(ctx context.Context, n int, s *stripe) {
 		x.grow(ctx, len(legs))
 		if l != nil && l.isCut() {
 			l = nil
-			x.equip(s, nil)
 		}
 		if n >= len(legs) && n > 0 { // not needed any more; the way may widen again
 			if l != nil {
 				x.retire(l)
 				l = nil
-				x.equip(s, nil)
 			}
 			if !x.await() {
 				return
@@ -89,13 +82,14 @@ func (x *outgoing) carry(ctx context.Context, n int, s *stripe) {
 					x.fail(err)
 					return
 				}
+				x.failing(s, true)
 				if try++; !pause(ctx, x.stop, try) {
 					return
 				}
 				continue
 			}
 			try = 0
-			x.equip(s, l)
+			x.failing(s, false)
 		}
 		ready, poked := x.ready, x.full(n, legs)
 		if poked != nil {
@@ -112,12 +106,14 @@ func (x *outgoing) carry(ctx context.Context, n int, s *stripe) {
 	}
 }
 
-// equip says which lane a stripe has; those that hold back for others look again.
-func (x *outgoing) equip(s *stripe, l *lane) {
+// failing says whether a stripe can connect; those that hold back for it look again.
+func (x *outgoing) failing(s *stripe, is bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s.lane = l
-	x.poke()
+	if s.failing != is {
+		s.failing = is
+		x.poke()
+	}
 }
 
 // poke makes stripes that wait look again. x.mu is held.
@@ -135,7 +131,7 @@ func (x *outgoing) full(n int, legs []Leg) <-chan struct{} {
 		return nil
 	}
 	for i := range min(len(legs), len(x.stripes)) {
-		if i != n && x.stripes[i].lane != nil && within(i) {
+		if i != n && !x.stripes[i].failing && within(i) {
 			return x.poked
 		}
 	}
@@ -170,23 +166,25 @@ func (x *outgoing) put(l *lane, s *stripe, c *loaded, head []byte) {
 		x.m.release(c.buf)
 		return
 	}
+	if l.isGone { // what is put on it now, nobody would put back
+		x.again = append(x.again, c.number)
+		x.more.Signal()
+		x.mu.Unlock()
+		x.m.release(c.buf)
+		return
+	}
 	l.out[c.number] = struct{}{}
-	s.given += int64(c.n)
+	s.given += int64(len(c.data))
 	x.poke()
 	x.mu.Unlock()
-	head = appendChunk(head[:0], c.number, c.sum, c.n)
-	var err error
-	if c.file != nil {
-		err = l.c.sendFile(head, c.file, c.off, c.n)
-	} else {
-		err = socket.Gather(l.c.nc, head, c.data)
-	}
+	head = appendChunk(head[:0], c.number, c.sum, len(c.data))
+	err := socket.Gather(l.c.nc, head, c.data)
 	x.m.release(c.buf)
 	if err != nil {
 		l.c.nc.Close()
 		<-l.c.gone // whose end puts the chunk back
 		x.mu.Lock()
-		s.given -= int64(c.n)
+		s.given -= int64(len(c.data))
 		x.mu.Unlock()
 	}
 }
@@ -250,7 +248,7 @@ func (x *outgoing) take() (int, bool) {
 // read gets a chunk's bytes and their sum.
 func (x *outgoing) read(i int) (loaded, error) {
 	off, n := x.lay.extent(i)
-	c := loaded{number: i, n: n}
+	c := loaded{number: i}
 	if s, ok := x.src.(slicer); ok {
 		c.data = s.Slice(off, n)
 	}
@@ -287,7 +285,7 @@ func (x *outgoing) there(c *loaded) bool {
 		return false
 	}
 	x.arrive(c.number, 0, 0)
-	x.result.Had += int64(c.n)
+	x.result.Had += int64(len(c.data))
 	return true
 }
 
