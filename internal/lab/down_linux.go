@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 )
 
@@ -15,8 +16,8 @@ func Down(ctx context.Context, name, dir string, say func(string)) error {
 	if say == nil {
 		say = func(string) {}
 	}
-	if err := privileged(); err != nil {
-		return err
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("%w: run it as root", ErrUnsupported)
 	}
 	dir = runDirOf(name, dir)
 	d, err := lockRunDir(dir, false)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"shoal/internal/ecmp"
 )
@@ -42,7 +43,7 @@ func Up(ctx context.Context, cfg Config, say func(string)) (*Fabric, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if err := privileged(); err != nil {
+	if err := Supported(); err != nil {
 		return nil, err
 	}
 	f := &Fabric{cfg: cfg, plan: newPlan(cfg), dir: runDirOf(cfg.Name, cfg.RunDir), spaces: map[string]*space{}}
@@ -78,12 +79,21 @@ func isUp(d *runDir) bool {
 	return err == nil
 }
 
-// privileged reports what is missing to make namespaces.
-func privileged() error {
+// Supported reports why no lab can be brought up here; nil where one can, as far as a namespace that is made and thrown away
+// tells. Errors are ErrUnsupported.
+func Supported() error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: run it as root", ErrUnsupported)
 	}
-	return nil
+	return lostThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("%w: making a network namespace: %w; a container needs --privileged", ErrUnsupported, err)
+		}
+		if err := apply("a namespace", switchSettings(1)); err != nil {
+			return fmt.Errorf("%w: %w", ErrUnsupported, err)
+		}
+		return nil
+	})
 }
 
 // claim writes the state before anything is made.
@@ -202,7 +212,7 @@ func (f *Fabric) index() error {
 
 // Open returns the lab of this name that another program has brought up. dir is its run directory; empty: the default.
 func Open(name, dir string) (*Fabric, error) {
-	if err := privileged(); err != nil {
+	if err := Supported(); err != nil {
 		return nil, err
 	}
 	dir = runDirOf(name, dir)

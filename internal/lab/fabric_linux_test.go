@@ -21,8 +21,8 @@ var labs atomic.Int32
 // small is two leaves with two hosts each, and two spines; its name is like no other.
 func small(t *testing.T) Config {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("not root: network namespaces cannot be made")
+	if err := Supported(); err != nil {
+		t.Skip(err)
 	}
 	c := Defaults()
 	c.Name = fmt.Sprintf("t%d-%d", os.Getpid(), labs.Add(1))

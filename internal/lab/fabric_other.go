@@ -12,6 +12,9 @@ import (
 // Fabric is a lab that is up: never on this system.
 type Fabric struct{}
 
+// Supported returns ErrUnsupported.
+func Supported() error { return ErrUnsupported }
+
 // Up returns ErrUnsupported.
 func Up(context.Context, Config, func(string)) (*Fabric, error) { return nil, ErrUnsupported }
 

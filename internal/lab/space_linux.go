@@ -129,6 +129,13 @@ func lostThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			// The program's first thread is never ended, and would keep the namespace. While it waits here, f has another.
+			err := lostThread(f)
+			runtime.UnlockOSThread()
+			done <- err
+			return
+		}
 		done <- f()
 	}()
 	return <-done

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"context"
 	"net"
 	"net/netip"
 	"os"
@@ -190,5 +191,36 @@ func TestAWorkloadIsPlayedOnAFabric(t *testing.T) {
 		if len(r.FlowResults) != 20 || counted < sent || counted > sent*12/10 || r.End.Failed != 0 {
 			t.Errorf("%d flows, %d bytes, %d counted at the spines", len(r.FlowResults), sent, counted)
 		}
+	}
+}
+
+// What the fabric does is verified while it works.
+func TestKernelIsPredictedWhileTransfersGoOn(t *testing.T) {
+	t.Parallel()
+	f := up(t, small(t))
+	p, err := NewPlain(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	under := make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		_, err := p.Send(ctx, PlainPolicy, Flow{Src: 0, Dst: 2, Bytes: MaxFlowBytes}, func(...int) { close(under) })
+		ended <- err
+	}()
+	<-under
+	v, err := f.Verify(t.Context(), 200, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !v.OK() || v.Counted {
+		t.Errorf("%d of %d, %d lost, counters agree: %v; %v", v.Right, v.Sent, v.Lost, v.Counted, v.Mistakes)
+	}
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("a terabyte has arrived")
 	}
 }

@@ -14,6 +14,7 @@ const (
 	MaxMistakes  = 10 // that a Verification shows
 	probeTries   = 3
 	probeBatch   = 200
+	probeID      = 0x5a0a  // the IP identification of the packets
 	captureBytes = 8 << 20 // of a capturing socket's buffer
 )
 

@@ -125,6 +125,7 @@ func packet(t ecmp.Tuple) []byte {
 	b := make([]byte, 40)
 	src, dst := t.Src.As4(), t.Dst.As4()
 	b[0], b[8], b[9] = 0x45, 64, t.Proto // the kernel fills in length and checksum
+	binary.BigEndian.PutUint16(b[4:], probeID)
 	copy(b[12:], src[:])
 	copy(b[16:], dst[:])
 	binary.BigEndian.PutUint16(b[20:], t.SrcPort)
@@ -175,12 +176,26 @@ func (w *watch) open() error {
 		}
 		w.sockets = append(w.sockets, fd)
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, captureBytes)
+		if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, onlyProbes()); err != nil {
+			return fmt.Errorf("lab: verify: capturing in %s: filter: %w", n.name, err)
+		}
 		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 20_000}); err != nil {
 			return fmt.Errorf("lab: verify: capturing in %s: %w", n.name, err)
 		}
 		w.readers.Go(func() { w.read(fd, from) })
 	}
 	return nil
+}
+
+// onlyProbes lets packets with the probes' identification pass, so that transfers that go on are not copied.
+func onlyProbes() *unix.SockFprog {
+	f := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: 4},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: probeID, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 64},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+	}
+	return &unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
 }
 
 // hostOrder is v as it stands in the network's order, read in this machine's.
