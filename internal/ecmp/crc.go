@@ -7,7 +7,8 @@ import "math/bits"
 // initial value. A CRC32's register is complemented before and after, as in zlib, so that seed 0 gives the CRC that
 // everybody means. XOR16 takes the fields as 16-bit words, the protocol being one.
 //
-// CRC16-BISYNC is the reflected form, which is what IBM's protocol sent and what is called so by switch chips' vendors.
+// CRC16-BISYNC is the reflected form, as IBM's protocol sent it, and as Broadcom's SDK computes a CRC of 16 bits. Whether a
+// given switch hashes these fields in this order is for a probe to say (FitModel).
 //
 // Linear means hash(a ^ b) = hash(a) ^ hash(b) but for a constant: one hash and what each bit of the source port changes
 // give the hashes of all ports.

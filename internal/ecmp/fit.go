@@ -60,7 +60,7 @@ func (s *span) add(x uint16) {
 
 // FitLinear finds what a linear hash (CRC, XOR) and a power of two of equal paths make of ports that were not seen, from
 // those that were (RePaC). Which path has which number does not matter. The function gives -1 for a port that what was seen
-// does not decide: one with a bit that was the same in all of it.
+// does not decide: one with a bit that was the same in all of it, or one of a path that was not seen.
 //
 // It is false where the hash is not linear, where the paths are no power of two or not equal, and where too little was seen
 // to tell: about 16 ports, and 16/log2(paths) more.
@@ -87,11 +87,9 @@ func FitLinear(seen []Seen, paths int) (func(port uint16) int, bool) {
 		}
 		same.add(s.Port ^ f)
 	}
-	if 1<<(all.dimension-same.dimension) != len(labels) {
-		return nil, false
-	}
+	width := all.dimension - same.dimension // of the paths that the ports seen can lead to; not all need have been seen
 	spare := len(ports) - len(labels) - same.dimension
-	if spare*(bits.Len(uint(len(labels)))-1) < surplus {
+	if 1<<width < len(labels) || 1<<width > paths || spare*width < surplus {
 		return nil, false
 	}
 	path := make(map[uint16]int, len(labels)) // by coset
@@ -103,10 +101,11 @@ func FitLinear(seen []Seen, paths int) (func(port uint16) int, bool) {
 	}
 	return func(port uint16) int {
 		x := port ^ origin
-		if all.reduce(x) != 0 {
+		p, ok := path[same.reduce(x)]
+		if !ok || all.reduce(x) != 0 {
 			return -1
 		}
-		return path[same.reduce(x)]
+		return p
 	}, true
 }
 

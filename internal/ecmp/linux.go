@@ -15,10 +15,13 @@ import "math/bits"
 //     and so does policy 1 in both cases (fib_multipath_hash, case 1).
 //   - The last bit is dropped.
 //
-// The tests ask the kernel they run on. What else decides, and is not modelled: since Linux 6.15 or so a machine prefers,
-// for what it sends itself, next hops of a multipath route whose own source address is the packet's (fib_select_multipath in
-// net/ipv4/fib_semantics.c), so give such hosts one address on a loopback; fib_multipath_use_neigh and dead links take
-// next hops out.
+// The tests compare this with the kernel that they run on; `ip route get` without iif is no proof of what is sent locally,
+// since it makes up a packet and hashes that as if it were forwarded. What else decides, and is not modelled:
+//   - A multipath route without next-hop objects prefers, for what the machine sends itself, next hops whose interface has the
+//     packet's source address (fib_select_multipath in net/ipv4/fib_semantics.c; seen on Linux 6.18). A host with several
+//     uplinks needs an address that is on none of them, on its loopback say.
+//   - fib_multipath_use_neigh, and links that are down, take next hops out.
+//   - Policy 1 takes a hash that the packet already has from a socket or a network card (skb->l4_hash).
 
 const (
 	linuxKeyBytes = 48

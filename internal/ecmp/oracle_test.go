@@ -239,11 +239,12 @@ func slowPath(c Config, src, dst string, t Tuple) []string {
 		panic(host)
 	}
 	at, to := leaf(src), leaf(dst)
+	distance := slowDistances(c, to)
 	var names []string
 	for at != to {
 		var hops []LinkConfig
 		for _, l := range slowLinksFrom(c, at) {
-			if slowDistance(c, l.To, to) == slowDistance(c, at, to)-1 {
+			if distance[l.To] == distance[at]-1 {
 				hops = append(hops, l)
 			}
 		}
@@ -292,24 +293,29 @@ func slowLinksFrom(c Config, at string) []LinkConfig {
 	return out
 }
 
-// slowDistance is how many links it takes, by trying ever more.
-func slowDistance(c Config, from, to string) int {
-	reached := map[string]bool{from: true}
-	for d := 0; d < 20; d++ {
-		if reached[to] {
-			return d
-		}
-		next := map[string]bool{}
-		for s := range reached {
-			for _, l := range slowLinksFrom(c, s) {
-				next[l.To] = true
+// slowDistances are how many links it takes from each switch, found by making them smaller while that goes; far where there
+// is no way.
+func slowDistances(c Config, to string) map[string]int {
+	d := map[string]int{}
+	for _, s := range c.Switches {
+		d[s.Name] = far
+	}
+	d[to] = 0
+	for changed := true; changed; {
+		changed = false
+		shorten := func(from, to string) {
+			if d[to] != far && d[to]+1 < d[from] {
+				d[from], changed = d[to]+1, true
 			}
 		}
-		for s := range next {
-			reached[s] = true
+		for _, l := range c.Links {
+			shorten(l.From, l.To)
+			if !l.OneWay {
+				shorten(l.To, l.From)
+			}
 		}
 	}
-	return 1000
+	return d
 }
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }

@@ -3,6 +3,7 @@ package ecmp
 import (
 	"fmt"
 	"slices"
+	"unsafe"
 )
 
 // PortMap is M(p_k) for one source, destination, destination port and protocol: for every path the source ports that lead
@@ -140,8 +141,8 @@ func (m *PortMap) sort() {
 
 // Bytes is the memory that the map holds.
 func (m *PortMap) Bytes() int {
-	const header, self = 24, 80
-	n := self + header*cap(m.buckets) + 2*cap(m.ports) + 2*cap(m.paths)
+	const header = int(unsafe.Sizeof([]uint16{}))
+	n := int(unsafe.Sizeof(*m)) + header*cap(m.buckets) + 2*cap(m.ports) + 2*cap(m.paths)
 	for _, b := range m.buckets {
 		n += 2 * cap(b)
 	}

@@ -164,6 +164,9 @@ type chooser struct {
 }
 
 func newChooser(s *Selection, n int) chooser {
+	if n == 1 {
+		return chooser{} // mask 0
+	}
 	c := chooser{mask: math.MaxUint32}
 	modulo := func(total int) {
 		if total&(total-1) == 0 {

@@ -40,12 +40,13 @@ func (r *Route) Ports(t Tuple, ports Range, perPath int, skip func(port uint16) 
 	if !r.known || perPath <= 0 {
 		return m
 	}
-	wanted := len(r.paths) * min(perPath, ports.Len())
-	if room := min(wanted, ports.Len()); perPath*len(r.paths) == room {
-		all := make([]uint16, 3*room)
-		m.ports, m.paths = all[:0:room], all[room:room:2*room]
+	perPath = min(perPath, ports.Len())
+	wanted := len(r.paths) * perPath
+	if wanted <= ports.Len() {
+		all := make([]uint16, 3*wanted)
+		m.ports, m.paths = all[:0:wanted], all[wanted:wanted:2*wanted]
 		for k := range m.buckets {
-			at := 2*room + k*perPath
+			at := 2*wanted + k*perPath
 			m.buckets[k] = all[at : at : at+perPath]
 		}
 	}
