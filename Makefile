@@ -49,6 +49,14 @@ figure-%: ## measure one figure
 bench-overhead: build ## what the gateway and a hop add, against the engine asked directly
 	@go run ./bench/overhead $(ARGS)
 
+.PHONY: lab
+lab: build ## path policies on a real fabric of network namespaces; needs root. LAB='...' for shoal lab run
+	@exec bin/shoal lab run $(LAB)
+
+.PHONY: bench-transfer
+bench-transfer: ## the mover beside iperf3 and mooncake-transfer-engine, where they are installed
+	@go run ./bench/transfer $(ARGS)
+
 .PHONY: fuzz
 fuzz: ## every fuzz target, FUZZTIME each
 	@scripts/fuzz.sh $(or $(FUZZTIME),60s)

@@ -31,6 +31,10 @@ else
 	missing+=("tests with real engines: llama.cpp could not be installed (see above)")
 fi
 
+if [ "$(uname)" != Linux ] || ! unshare --net true 2>/dev/null; then
+	missing+=("the lab, and probes over real kernel ECMP: they need Linux, root and network namespaces")
+fi
+
 say "go test ${race[*]-}"
 go test ${race[@]+"${race[@]}"} -timeout 8m "$@" ./...
 

@@ -382,3 +382,27 @@ func TestTheAdminSocketIsOfThisUserOnly(t *testing.T) {
 		t.Fatal("two agents at one socket")
 	}
 }
+
+// The example of the description is one.
+func TestTheDocumentedFabricIsRead(t *testing.T) {
+	b, err := os.ReadFile("../../docs/paths.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(b), "### The file `paths.fabric`\n```yaml\n")
+	text, _, ok := strings.Cut(text, "```")
+	file := filepath.Join(t.TempDir(), "fabric.yaml")
+	os.WriteFile(file, []byte(text), 0o600)
+	f, err := readFabric(file)
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	r, err := f.Route("prefill-0", "decode-0")
+	if err != nil || len(r.Paths()) != 2 {
+		t.Fatal(err)
+	}
+	os.WriteFile(file, []byte(text+"colour: red\n"), 0o600)
+	if _, err := readFabric(file); err == nil || !strings.Contains(err.Error(), "colour") {
+		t.Fatalf("an unknown field: %v", err)
+	}
+}
