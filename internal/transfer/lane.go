@@ -20,7 +20,8 @@ type lane struct {
 
 	out     map[int]struct{} // x.mu guards what follows
 	joined  bool
-	leaving bool
+	leaving bool // when it has heard its last answers
+	left    bool
 	isGone  bool
 	err     error
 }
@@ -98,6 +99,7 @@ func (l *lane) ack(a ack) error {
 		x.arrive(i, l.leg, n)
 	}
 	leave := l.leaving && len(l.out) == 0
+	l.left = leave
 	x.mu.Unlock()
 	if leave {
 		x.depart(l)
@@ -163,10 +165,24 @@ func (x *outgoing) retire(l *lane) {
 	x.mu.Lock()
 	l.leaving = true
 	now := len(l.out) == 0 && !l.isGone
+	l.left = now
 	x.mu.Unlock()
 	if now {
 		x.depart(l)
 	}
+}
+
+// regain takes back a lane of the leg's path that has not left yet: its ports may have no other connection to give.
+func (x *outgoing) regain(leg *Leg) *lane {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for l := range x.lanes {
+		if l.leaving && !l.left && !l.isGone && l.suits(leg) {
+			l.leaving = false
+			return l
+		}
+	}
+	return nil
 }
 
 // depart takes the connection out of the transfer. Nobody else writes on it any more.

@@ -27,12 +27,12 @@ type Leg struct {
 type Route struct{ Legs []Leg }
 
 // Steer says which way a transfer goes. Its methods are called one at a time, from any goroutine, and may not block:
-// the transfer waits for them.
+// the transfer waits for them. None is called after Send has returned.
 type Steer interface {
 	// Route is asked before each chunk. A leg (by its place in the list) whose ID has changed, or among whose ports the
 	// present one is not any more, goes on over another connection, a warm one where there is one.
 	Route() Route
-	// Moved hears of each chunk how many bytes have arrived in all.
+	// Moved hears, about every chunk, how many bytes have arrived in all.
 	Moved(bytes int64)
 }
 
@@ -89,6 +89,7 @@ func (m *Mover) Send(ctx context.Context, to peer.ID, addr string, t Ticket, src
 	x.more.L = &x.mu
 	rand.Read(x.session[:])
 	sum, err := x.run(ctx)
+	x.hush()
 	if err != nil {
 		m.count.failed.Add(1)
 	} else {
@@ -115,9 +116,11 @@ type outgoing struct {
 	src     Source
 	size    int64
 
-	calls    sync.Mutex // of steer and progress
+	calls    sync.Mutex // of steer and progress; it guards these four
 	steer    Steer
 	progress func(int64)
+	told     int64
+	silent   bool
 
 	ready chan loaded   // from loaders to stripes
 	open  chan struct{} // closed when the receiver has accepted, and the layout is known
@@ -261,12 +264,24 @@ func (x *outgoing) tell() {
 	x.mu.Lock()
 	moved := x.result.Bytes
 	x.mu.Unlock()
+	if x.silent || moved == x.told {
+		return
+	}
+	x.told = moved
 	if x.steer != nil {
 		x.steer.Moved(moved)
 	}
 	if x.progress != nil {
 		x.progress(moved)
 	}
+}
+
+// hush tells the last progress; afterwards nobody calls the caller any more.
+func (x *outgoing) hush() {
+	x.tell()
+	x.calls.Lock()
+	x.silent = true
+	x.calls.Unlock()
 }
 
 // begin learns from the first answer how the transfer is cut, and from each one what has arrived.

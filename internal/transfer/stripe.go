@@ -76,6 +76,9 @@ func (x *outgoing) carry(ctx context.Context, n int, s *stripe) {
 			x.moved()
 		}
 		if l == nil {
+			l = x.regain(&leg)
+		}
+		if l == nil {
 			var err error
 			if l, err = x.board(ctx, &leg, try); err != nil {
 				if final(err) {
