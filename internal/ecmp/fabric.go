@@ -32,11 +32,10 @@ type Config struct {
 
 // Host is a peer's machine. Its own link is part of no path, since all its paths have it.
 type Host struct {
-	Name     string     `yaml:"name" json:"name"` // the peer's ID
-	Addr     netip.Addr `yaml:"addr" json:"addr"` // what its transfers come from; IPv4
-	Leaf     string     `yaml:"leaf" json:"leaf"` // the switch that it hangs on
-	Capacity int64      `yaml:"capacity,omitempty" json:"capacity,omitempty"`
-	// Capacity is that of its network card, in bit/s; 0 is unknown.
+	Name     string     `yaml:"name" json:"name"`                             // the peer's ID
+	Addr     netip.Addr `yaml:"addr" json:"addr"`                             // what its transfers come from; IPv4
+	Leaf     string     `yaml:"leaf" json:"leaf"`                             // the switch that it hangs on
+	Capacity int64      `yaml:"capacity,omitempty" json:"capacity,omitempty"` // of its network card, in bit/s; 0 is unknown
 }
 
 // Switch is a switch with the hash by which it chooses among equal-cost next hops.
@@ -70,6 +69,7 @@ type Fabric struct {
 	switches []Switch
 	bySwitch map[string]int32
 	next     [][]cable // by switch, in the order of the configuration
+	into     [][]int32 // by switch, those that have a cable to it
 	links    map[LinkID]Link
 	digest   uint64
 }
@@ -102,6 +102,13 @@ func New(c Config) (*Fabric, error) {
 	}
 	if err := f.addLinks(c.Links); err != nil {
 		return nil, err
+	}
+	f.into = make([][]int32, len(f.switches))
+	for s := range f.next {
+		for i := range f.next[s] {
+			to := f.next[s][i].to
+			f.into[to] = append(f.into[to], int32(s))
+		}
 	}
 	if err := f.checkPaths(); err != nil {
 		return nil, err
@@ -269,7 +276,7 @@ func (f *Fabric) addCable(i int, d [2]int32, l *LinkConfig) error {
 }
 
 // distances are how many links lie between each switch and this one; far where there is no way.
-func (f *Fabric) distances(to int32, into [][]int32) []int {
+func (f *Fabric) distances(to int32) []int {
 	d := make([]int, len(f.switches))
 	for i := range d {
 		d[i] = far
@@ -279,7 +286,7 @@ func (f *Fabric) distances(to int32, into [][]int32) []int {
 	for len(queue) > 0 {
 		s := queue[0]
 		queue = queue[1:]
-		for _, from := range into[s] {
+		for _, from := range f.into[s] {
 			if d[from] == far {
 				d[from] = d[s] + 1
 				queue = append(queue, from)
@@ -291,17 +298,6 @@ func (f *Fabric) distances(to int32, into [][]int32) []int {
 
 const far = math.MaxInt
 
-// into are the switches that have a cable to each switch.
-func (f *Fabric) into() [][]int32 {
-	into := make([][]int32, len(f.switches))
-	for s := range f.next {
-		for i := range f.next[s] {
-			into[f.next[s][i].to] = append(into[f.next[s][i].to], int32(s))
-		}
-	}
-	return into
-}
-
 // checkPaths sees to it that every pair of leaves has a number of paths that is within bounds, and that weights and buckets
 // are those of the next hops that they choose among. Leaves with no way between them are allowed: fabrics may be several.
 func (f *Fabric) checkPaths() error {
@@ -309,12 +305,11 @@ func (f *Fabric) checkPaths() error {
 	for _, h := range f.hosts {
 		isLeaf[f.bySwitch[h.Leaf]] = true
 	}
-	into := f.into()
 	for to, leaf := range isLeaf {
 		if !leaf {
 			continue
 		}
-		t := tree{f: f, to: int32(to), distance: f.distances(int32(to), into), paths: make([]int, len(f.switches))}
+		t := tree{f: f, to: int32(to), distance: f.distances(int32(to)), paths: make([]int, len(f.switches))}
 		for from, leaf := range isLeaf {
 			if !leaf || t.distance[from] == far {
 				continue

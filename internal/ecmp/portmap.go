@@ -107,35 +107,42 @@ func (m *PortMap) push(port uint16, path uint16) {
 	m.buckets[path] = append(m.buckets[path], port)
 }
 
-// sort fills the buckets from paths, by counting: the ports of a path end up ascending.
+// sort fills the buckets from paths, by counting: the ports of a path end up ascending. The two halves of the ports go side
+// by side, each with its own places in the buckets: else one port would often wait for the one before it.
 func (m *PortMap) sort() {
-	// Two counts of each path, for ports that follow each other: else one would wait for the other.
-	n := len(m.buckets)
-	counts := make([]uint32, 2*n)
-	even, odd := counts[:n], counts[n:]
-	for i := 0; i+1 < len(m.paths); i += 2 {
-		even[m.paths[i]]++
-		odd[m.paths[i+1]]++
+	n, half := len(m.buckets), len(m.paths)/2
+	at := make([]uint32, 2*n)
+	lowAt, highAt := at[:n], at[n:]
+	low, high := m.paths[:half], m.paths[half:2*half]
+	for i, k := range low {
+		lowAt[k]++
+		highAt[high[i]]++
 	}
-	if len(m.paths)%2 == 1 {
-		even[m.paths[len(m.paths)-1]]++
+	odd := m.paths[2*half:] // none or one
+	for _, k := range odd {
+		highAt[k]++
 	}
 	all := make([]uint16, len(m.paths))
-	at := uint32(0)
+	sum := uint32(0)
 	for k := range m.buckets {
-		size := even[k] + odd[k]
-		if size > 0 {
-			m.buckets[k] = all[at : at+size : at+size]
+		begin, middle := sum, sum+lowAt[k]
+		sum = middle + highAt[k]
+		if sum > begin {
+			m.buckets[k] = all[begin:sum:sum]
 		}
-		even[k] = at
-		at += size
+		lowAt[k], highAt[k] = begin, middle
 	}
 	port := m.first
-	for _, k := range m.paths {
-		i := even[k]
-		all[i] = port
-		even[k] = i + 1
+	for i, k := range low {
+		a := lowAt[k]
+		all[a], lowAt[k] = port, a+1
+		h := high[i]
+		b := highAt[h]
+		all[b], highAt[h] = port+uint16(half), b+1
 		port++
+	}
+	for _, k := range odd {
+		all[highAt[k]] = port + uint16(half)
 	}
 }
 

@@ -48,7 +48,7 @@ func (f *Fabric) Route(src, dst string) (*Route, error) {
 	if src == dst {
 		return nil, fmt.Errorf("ecmp: %q is both ends of the route; nothing leaves the host", src)
 	}
-	b := builder{tree: tree{f: f, to: leaf[1], distance: f.distances(leaf[1], f.into())}, at: map[int32]int32{}}
+	b := builder{tree: tree{f: f, to: leaf[1], distance: f.distances(leaf[1])}, at: map[int32]int32{}}
 	if b.distance[leaf[0]] == far {
 		return nil, fmt.Errorf("ecmp: there is no way from %q to %q: no links lead from switch %q to %q",
 			src, dst, f.switches[leaf[0]].Name, f.switches[leaf[1]].Name)
@@ -172,6 +172,9 @@ func (r *Route) With(model func(name string, now Model) Model) (*Route, error) {
 		m := model(s.hasher, s.model)
 		if field, w := m.check(); w != "" {
 			return nil, fmt.Errorf("ecmp: model of %q: %s: %s", s.hasher, field, w)
+		}
+		if b := int(s.selection.Bits); b != 0 && m.Kind != Unknown && b != m.Bits() {
+			return nil, fmt.Errorf("ecmp: model of %q: %s has %d bits, and selection.bits says %d", s.hasher, m.Kind, m.Bits(), b)
 		}
 		s.model = m
 	}

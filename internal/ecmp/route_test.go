@@ -324,6 +324,10 @@ func TestRoutesThroughUnknownHashes(t *testing.T) {
 	if _, err := r.With(func(string, Model) Model { return Model{Kind: Linux} }); err == nil {
 		t.Error("a wrong model is taken")
 	}
+	narrow, _ := figureRoute(t, linuxModel(1), Selection{Kind: HashRange, Bits: 31}, 4)
+	if _, err := narrow.With(func(string, Model) Model { return Model{Kind: Murmur3} }); err == nil {
+		t.Error("a hash of another width than the selection's is taken")
+	}
 	// Where nothing is to be chosen, nothing has to be known.
 	f = mustNew(t, leafSpine(2, 1, 1, func(i int) Model { return Model{} }, Selection{}))
 	if r := mustRoute(t, f, "h1.1", "h2.1"); !r.Known() || r.PathOf(tu) != 0 {
