@@ -107,7 +107,7 @@ func labUpCommand() *cobra.Command {
 	l.bind(c)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		o := term.New(cmd.ErrOrStderr())
-		fabric, _, down, err := l.up(cmd.Context(), o)
+		fabric, agents, down, err := l.up(cmd.Context(), o)
 		if err != nil {
 			return err
 		}
@@ -116,8 +116,12 @@ func labUpCommand() *cobra.Command {
 			o.Printf("  %-5s %s at %s; ip netns exec %s-%s sh; shoal paths table --admin %s\n", h.Name, h.Addr, h.Leaf, l.cfg.Name, h.Name, filepath.Join(fabric.Dir(), h.Name, "admin.sock"))
 		}
 		o.Println("lab: Ctrl-C, or `shoal lab down`, ends it")
-		<-cmd.Context().Done()
-		return nil
+		select {
+		case <-cmd.Context().Done():
+			return nil
+		case name := <-agents.Ended():
+			return fmt.Errorf("lab: the agent of %s has ended, so the lab does (`shoal lab down`, perhaps)", name)
+		}
 	}
 	return c
 }
@@ -313,10 +317,11 @@ func labDownCommand() *cobra.Command {
 	l.name(c)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		o := term.New(cmd.ErrOrStderr())
-		err := lab.Down(cmd.Context(), l.cfg.Name, l.cfg.RunDir, func(s string) { o.Progress("lab: " + s) })
+		last := l.cfg.Name + " is down"
+		err := lab.Down(cmd.Context(), l.cfg.Name, l.cfg.RunDir, func(s string) { last = s; o.Progress("lab: " + s) })
 		o.Progress("")
 		if err == nil {
-			o.Println("lab:", l.cfg.Name, "is down")
+			o.Println("lab:", last)
 		}
 		return err
 	}

@@ -3,9 +3,12 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
 	"sort"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -41,6 +44,23 @@ func (a *Agent) adminHandler() http.Handler {
 	m.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	m.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	return m
+}
+
+// ownOnly refuses what changes something and comes from a page in a browser: it shows an Origin, or, where its server's name
+// was made to mean this machine, a Host that is neither an address nor localhost.
+func ownOnly(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = r.Host
+		}
+		_, err = netip.ParseAddr(strings.Trim(host, "[]"))
+		if r.Method != http.MethodGet && (r.Header.Get("Origin") != "" || err != nil && host != "localhost") {
+			http.Error(w, "agent: the admin API is not for pages in browsers; call it by address, without Origin", http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 func writeJSON(w http.ResponseWriter, v any) {

@@ -125,6 +125,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if local != nil {
+		defer local.Close()
+	}
 	var transfers net.Listener
 	transferAddr := ""
 	if a.paths != nil {
@@ -146,20 +149,25 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	c, err := a.startCluster()
 	if err != nil {
+		if a.paths != nil {
+			a.paths.close()
+		}
 		stop()
 		g.Wait()
 		return err
 	}
 	a.bound = Addrs{Gateway: front.Addr().String(), Admin: admin.Addr().String(), Peer: c.Self().PeerAddr, Gossip: c.GossipAddr(), Transfer: transferAddr}
 	a.warnInsecure()
-	frontServer, adminServer := a.gateway.Server(a.gateway), &http.Server{Handler: a.adminHandler(), ReadHeaderTimeout: 5 * time.Second}
+	handler := a.adminHandler()
+	frontServer, adminServer := a.gateway.Server(a.gateway), &http.Server{Handler: ownOnly(handler), ReadHeaderTimeout: 5 * time.Second}
+	socketServer := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
 	inFlight, cut := context.WithCancelCause(context.Background())
 	defer cut(nil)
 	frontServer.BaseContext = func(net.Listener) context.Context { return inFlight }
 	g.Go(func() error { return served(a.serveFront(frontServer, front)) })
 	g.Go(func() error { return served(adminServer.Serve(admin)) })
 	if local != nil {
-		g.Go(func() error { return served(adminServer.Serve(local)) })
+		g.Go(func() error { return served(socketServer.Serve(local)) })
 	}
 	if transfers != nil {
 		g.Go(func() error { return a.paths.run(work, transfers) })
@@ -185,6 +193,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	c.Leave(time.Second)
 	frontServer.Close()
 	adminServer.Close()
+	socketServer.Close()
 	stop()
 	err = g.Wait()
 	a.saveState()
@@ -206,7 +215,9 @@ func (a *Agent) listenSocket() (net.Listener, error) {
 	}
 	l, err := net.Listen("unix", path)
 	if err == nil {
-		err = os.Chmod(path, 0o600)
+		if err = os.Chmod(path, 0o600); err != nil {
+			l.Close()
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("agent: admin_socket: %w", err)
@@ -261,8 +272,16 @@ func (a *Agent) inFlight() int {
 	return a.node.InFlight()
 }
 
-// tickInterval is how often the node publishes what has changed; at most the anti-entropy interval.
+// tickInterval is how often the node publishes what has changed; at most the anti-entropy interval, and some times in a
+// lease of a path.
 func (a *Agent) tickInterval() time.Duration {
+	if a.paths != nil {
+		return min(a.roundInterval(), a.cfg.Paths.Lease/6)
+	}
+	return a.roundInterval()
+}
+
+func (a *Agent) roundInterval() time.Duration {
 	if i := a.cfg.Cluster.Interval; i > 0 {
 		return min(i, 500*time.Millisecond)
 	}
@@ -288,6 +307,9 @@ func (a *Agent) tick(ctx context.Context) {
 			if now.Sub(saved) >= stateEvery {
 				saved = now
 				a.saveState()
+				if a.paths != nil {
+					a.paths.sameFabrics()
+				}
 			}
 		}
 	}

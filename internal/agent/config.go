@@ -23,6 +23,7 @@ import (
 	"shoal/internal/peer"
 	"shoal/internal/reserve"
 	"shoal/internal/route"
+	"shoal/internal/transfer"
 )
 
 // Config is everything that an agent can be told. The zero value is not usable: start from Defaults. A field is set by
@@ -162,7 +163,7 @@ type Paths struct {
 	Lease time.Duration `yaml:"lease"`
 	// MaxBytes bounds one transfer that is taken in.
 	MaxBytes int64 `yaml:"max_bytes"`
-	// Chunk is how many bytes a transfer moves before it asks whether its path is still right; 0: a few MiB.
+	// Chunk is how many bytes a transfer moves before it asks whether its path is still right; 0: 1 MiB.
 	Chunk int `yaml:"chunk"`
 	// Delay holds datagrams about reservations back before they are sent: for experiments.
 	Delay time.Duration `yaml:"delay"`
@@ -311,6 +312,14 @@ func (c *Config) validateAddresses(bad func(string, string, ...any)) {
 
 func (c *Config) validatePaths(bad func(string, string, ...any)) {
 	p := &c.Paths
+	if ap, err := netip.ParseAddrPort(p.ControlAddr); p.ControlAddr != "" {
+		switch {
+		case err != nil || ap.Addr().IsUnspecified():
+			bad("paths.control_addr", "%q; give the IP:port of this machine on the control network", p.ControlAddr)
+		case !ap.Addr().IsLoopback() && c.Cluster.Key == "" && c.Cluster.KeyFile == "" && !c.Insecure:
+			bad("paths.control_addr", "%s is reachable beyond this machine and the shoal has no key; make one with `shoal keygen`, or set insecure: true", p.ControlAddr)
+		}
+	}
 	if p.Listen == "" {
 		return
 	}
@@ -320,6 +329,13 @@ func (c *Config) validatePaths(bad func(string, string, ...any)) {
 		bad("paths.listen", "%q; give the IP:port of this machine on the data network", p.Listen)
 	case !ap.Addr().IsLoopback() && c.Cluster.Key == "" && c.Cluster.KeyFile == "" && !c.Insecure:
 		bad("paths.listen", "%s is reachable beyond this machine and the shoal has no key; make one with `shoal keygen`, or set insecure: true", p.Listen)
+	}
+	mc := p.mover()
+	mc.Dir = "" // whether it is there is for the start to find out
+	if err := mc.Validate(); err != nil {
+		bad("paths", "%v", err)
+	} else if most := int64(mc.Chunk) * transfer.MaxChunks; p.MaxBytes > most {
+		bad("paths.max_bytes", "%d is more than %d chunks of %d bytes hold; give at most %d, or larger chunks (paths.chunk)", p.MaxBytes, transfer.MaxChunks, mc.Chunk, most)
 	}
 	var policy reserve.Policy
 	if err := policy.UnmarshalText([]byte(p.Policy)); err != nil {
@@ -348,6 +364,16 @@ func (c *Config) validatePaths(bad func(string, string, ...any)) {
 			bad(l.name, "%d is outside %d to %d", l.v, l.min, l.to)
 		}
 	}
+}
+
+// mover is the mover's configuration.
+func (p *Paths) mover() transfer.Config {
+	c := transfer.Defaults()
+	c.Dir, c.MaxSize, c.MaxTransfers = p.Dir, p.MaxBytes, 256
+	if p.Chunk > 0 {
+		c.Chunk = p.Chunk
+	}
+	return c
 }
 
 // ports is the range of source ports.

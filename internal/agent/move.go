@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
-	"shoal/internal/cluster"
 	"shoal/internal/ecmp"
 	"shoal/internal/node"
 	"shoal/internal/peer"
@@ -119,7 +117,11 @@ func (h *held) Moved(bytes int64) {
 					continue
 				}
 				var g reserve.Grant // its lease has ended: bytes have moved again
-				if t.Reserve(now, wall, &reserve.Request{Dst: h.ways.target.peer, Bytes: left, Set: h.ways.set, Policy: h.policy}, &g) == nil && len(g.Legs) > 0 {
+				policy := h.policy
+				if policy == reserve.Split { // one leg for one leg
+					policy = reserve.Least
+				}
+				if t.Reserve(now, wall, &reserve.Request{Dst: h.ways.target.peer, Bytes: left, Set: h.ways.set, Policy: policy}, &g) == nil && len(g.Legs) > 0 {
 					l.ID, l.Path, l.Reserved = g.Legs[0].ID, g.Legs[0].Path, g.Legs[0].Reserved
 				}
 			}
@@ -178,6 +180,9 @@ func (p *paths) move(ctx context.Context, to peer.ID, file, as string, bytes int
 	if err != nil {
 		return m, err
 	}
+	if addr != w.addr.String() { // it has moved, and its document has not said so yet
+		w = w.without(aside, string(w.target.peer)+" is at another address now")
+	}
 	h, err := p.hold(w, policy, src.Size())
 	if err != nil {
 		return m, err
@@ -199,10 +204,7 @@ func (p *paths) source(file string, bytes int64) (transfer.Source, func() error,
 	if p.cfg.Dir == "" {
 		return nil, nil, errors.New("agent: files are sent from paths.dir, which is not configured")
 	}
-	if !filepath.IsLocal(file) {
-		return nil, nil, fmt.Errorf("agent: %q is not below paths.dir (%s)", file, p.cfg.Dir)
-	}
-	f, err := transfer.FileSource(filepath.Join(p.cfg.Dir, file))
+	f, err := transfer.FileIn(p.cfg.Dir, file)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -215,7 +217,10 @@ func (p *paths) askTicket(ctx context.Context, w *ways, name string, bytes int64
 	if err != nil {
 		return t, "", err
 	}
-	return t, w.addr.String(), t.UnmarshalText(r.Ticket)
+	if _, err := netip.ParseAddrPort(r.Addr); err != nil {
+		return t, "", fmt.Errorf("agent: %s gives a ticket for %q, which is no IP:port", w.target.peer, r.Addr)
+	}
+	return t, r.Addr, t.UnmarshalText(r.Ticket)
 }
 
 // How long a peer has to answer over the network that membership uses, and how long that is not tried again where it has not.
@@ -224,21 +229,31 @@ const (
 	cutOffFor = 5 * time.Second
 )
 
-// ask asks the target's peer, over the peers' network, and where that is cut off over the data network.
+// ask asks the target's peer, over the peers' network, and where that is cut off over the data network. A pull is answered
+// when it has ended, and must not be asked twice: whether the peer is there is asked before.
 func (p *paths) ask(ctx context.Context, w *ways, m *wire.Ask) (*wire.Reply, error) {
 	c := p.a.cluster.Load()
 	if c == nil {
 		return nil, errors.New("agent: not started")
 	}
-	to := w.target.peer
+	to, first := w.target.peer, m
+	if m.What == wire.AskPull {
+		first = &wire.Ask{What: wire.AskThere}
+	}
 	p.mu.Lock()
 	cut := time.Now().Before(p.cut[to])
 	p.mu.Unlock()
 	var err error
 	if !cut {
+		short, cancel := context.WithTimeout(ctx, askWithin)
 		var r *wire.Reply
-		if r, err = p.askPeer(ctx, c, to, m); err == nil || ctx.Err() != nil {
-			return granted(to, r, err)
+		r, err = c.Ask(short, to, first)
+		cancel()
+		switch {
+		case err == nil && first != m:
+			return granted(to)(c.AskOnce(ctx, to, m))
+		case err == nil || ctx.Err() != nil:
+			return granted(to)(r, err)
 		}
 		p.mu.Lock()
 		if len(p.cut) >= MaxWays {
@@ -255,28 +270,17 @@ func (p *paths) ask(ctx context.Context, w *ways, m *wire.Ask) (*wire.Reply, err
 	if aerr != nil {
 		return nil, errors.Join(err, aerr)
 	}
-	return granted(to, r, nil)
+	return granted(to)(r, nil)
 }
 
-// askPeer asks over the peers' network. A pull is answered when it has ended: whether the peer is there is asked before.
-func (p *paths) askPeer(ctx context.Context, c *cluster.Cluster, to peer.ID, m *wire.Ask) (*wire.Reply, error) {
-	short, cancel := context.WithTimeout(ctx, askWithin)
-	defer cancel()
-	if m.What != wire.AskPull {
-		return c.Ask(short, to, m)
+// granted makes an error of a peer's refusal.
+func granted(by peer.ID) func(*wire.Reply, error) (*wire.Reply, error) {
+	return func(r *wire.Reply, err error) (*wire.Reply, error) {
+		if err == nil && r.Refused != "" {
+			return nil, fmt.Errorf("%w by %s: %s", errRefused, by, r.Refused)
+		}
+		return r, err
 	}
-	if _, err := c.Ask(short, to, &wire.Ask{What: wire.AskThere}); err != nil {
-		return nil, err
-	}
-	return c.Ask(ctx, to, m)
-}
-
-// granted makes an error of a refusal.
-func granted(by peer.ID, r *wire.Reply, err error) (*wire.Reply, error) {
-	if err == nil && r.Refused != "" {
-		return nil, fmt.Errorf("%w by %s: %s", errRefused, by, r.Refused)
-	}
-	return r, err
 }
 
 // dataPeerAddr is where the peer port of a target may be on the data network; empty where its port was never known.

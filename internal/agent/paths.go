@@ -27,21 +27,24 @@ import (
 // paths is the shell of the second decision: which way a KV transfer takes. It knows which source ports lead over which path
 // to whom (ways), asks the node for a path, tells the others at once, and has the mover move what is this agent's to move.
 type paths struct {
-	a       *Agent
-	cfg     Paths
-	log     *slog.Logger
-	self    netip.AddrPort // at which transfers are taken in
-	ports   ecmp.Range
-	policy  reserve.Policy
-	fabric  *ecmp.Fabric // nil: not described
-	mover   *transfer.Mover
-	prober  *probe.Prober // nil: may not, or must not, probe
-	watcher *probe.Watcher
-	blind   string // why there is no prober
+	a        *Agent
+	cfg      Paths
+	log      *slog.Logger
+	self     netip.AddrPort // at which transfers are taken in
+	ports    ecmp.Range
+	policy   reserve.Policy
+	fabric   *ecmp.Fabric // nil: not described
+	mover    *transfer.Mover
+	prober   *probe.Prober     // nil: may not, or must not, probe
+	watchers [2]*probe.Watcher // over paths.ports, and over RoCE's
+	blind    string            // why there is no prober
 
-	mu   sync.Mutex
-	ways map[target]*ways
-	cut  map[peer.ID]time.Time // peers that do not answer over the peers' network; until when it is not tried again
+	making sync.Mutex // held while ways to a new target are made; before mu
+	mu     sync.Mutex
+	ways   map[target]*kept
+	issued map[uint64]*ways      // reservations that the API gave out: what their paths are counted in; at most twice reserve.MaxPerOwner
+	cut    map[peer.ID]time.Time // peers that do not answer over the peers' network; until when it is not tried again
+	other  map[peer.ID]uint64    // peers whose description of the network is another one: its digest
 
 	names atomic.Pointer[map[ecmp.LinkID]string] // of links that were learned; of described ones the fabric knows them
 	count struct{ reserved, fallbacks, aside, sent, failed, received atomic.Int64 }
@@ -54,9 +57,6 @@ type target struct {
 	port  uint16 // 0: that of the peer's mover
 }
 
-// MaxWays bounds the targets whose ways are kept.
-const MaxWays = 4096
-
 // rocePort is the destination port of RoCE v2.
 const rocePort = 4791
 
@@ -66,7 +66,8 @@ func newPaths(a *Agent) (*paths, error) {
 	if cfg.Listen == "" {
 		return nil, nil
 	}
-	p := &paths{a: a, cfg: cfg, log: a.log.With("part", "paths"), ways: map[target]*ways{}, cut: map[peer.ID]time.Time{}}
+	p := &paths{a: a, cfg: cfg, log: a.log.With("part", "paths"), ways: map[target]*kept{}, issued: map[uint64]*ways{},
+		cut: map[peer.ID]time.Time{}, other: map[peer.ID]uint64{}}
 	p.names.Store(&map[ecmp.LinkID]string{})
 	var err error
 	if p.self, err = netip.ParseAddrPort(cfg.Listen); err != nil {
@@ -85,16 +86,10 @@ func newPaths(a *Agent) (*paths, error) {
 		digest := p.fabric.Digest()
 		a.node.Table(0, func(t *reserve.Table, _, _ time.Duration) { t.SetFabric(digest) })
 	}
-	mc := transfer.Defaults()
-	mc.Dir, mc.MaxSize, mc.Source = cfg.Dir, cfg.MaxBytes, p.self.Addr()
-	mc.MaxTransfers = 256
-	if cfg.Chunk > 0 {
-		mc.Chunk = cfg.Chunk
-	}
-	if p.mover, err = transfer.New(mc, a.id, p.log); err != nil {
-		return nil, err
-	}
-	return p, p.openProber()
+	mc := cfg.mover()
+	mc.Source = p.self.Addr()
+	p.mover, err = transfer.New(mc, a.id, p.log)
+	return p, err
 }
 
 // readFabric reads the description of a network.
@@ -117,32 +112,40 @@ func readFabric(file string) (*ecmp.Fabric, error) {
 	return fabric, nil
 }
 
-// listen opens the mover's port.
+// listen opens the mover's port, and the sockets for probes.
 func (p *paths) listen() (net.Listener, error) {
 	l, err := net.Listen("tcp", p.cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("agent: paths.listen: %w", err)
 	}
 	p.self = l.Addr().(*net.TCPAddr).AddrPort()
+	if err := p.openProber(); err != nil {
+		p.close()
+		l.Close()
+		return nil, err
+	}
 	return l, nil
+}
+
+// close is for an agent that does not come to run.
+func (p *paths) close() {
+	p.mover.Close()
+	if p.prober != nil {
+		p.prober.Close()
+	}
 }
 
 // run serves transfers until ctx ends.
 func (p *paths) run(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, p.mover.Close)
 	defer stop()
-	if p.watcher != nil {
-		watching := make(chan error, 1)
-		watch, end := context.WithCancel(ctx)
-		go func() { watching <- p.watcher.Run(watch) }()
-		defer func() {
-			end()
-			<-watching
-			p.prober.Close()
-		}()
-	}
+	watch, end := context.WithCancel(ctx)
+	var probing sync.WaitGroup
+	probing.Go(func() { p.probing(watch) })
 	err := p.mover.Serve(l)
 	p.mover.Close()
+	end()
+	probing.Wait()
 	if ctx.Err() != nil || errors.Is(err, transfer.ErrClosed) {
 		return nil
 	}
@@ -192,7 +195,7 @@ func (p *paths) interested(id, dst peer.ID) bool {
 	return !ok1 || !ok2 || its.Leaf != far.Leaf
 }
 
-// heard takes in a datagram about a reservation.
+// heardReservation takes in a datagram about a reservation.
 func (a *Agent) heardReservation(from peer.ID, t wire.DatagramType, payload []byte) {
 	var m reserve.Message
 	if err := wire.DecodeReserve(t, payload, &m); err != nil || m.Owner != from {
@@ -215,6 +218,18 @@ func (p *paths) linkName(id ecmp.LinkID) string {
 	return fmt.Sprintf("%08x", uint32(id))
 }
 
+// knowsLink reports whether a link of this name is described, or was learned.
+func (p *paths) knowsLink(name string) bool {
+	id := ecmp.NameLink(name)
+	if p.fabric != nil {
+		if _, ok := p.fabric.Link(id); ok {
+			return true
+		}
+	}
+	_, ok := (*p.names.Load())[id]
+	return ok
+}
+
 // learnNames notes the names of links that were learned.
 func (p *paths) learnNames(list []ecmp.Path) {
 	p.mu.Lock()
@@ -225,9 +240,9 @@ func (p *paths) learnNames(list []ecmp.Path) {
 		names[id] = n
 	}
 	for _, path := range list {
-		for i, id := range path.Links {
-			if i < len(path.Via) && len(names) < maxNames {
-				names[id] = path.Via[i]
+		for _, name := range path.Via { // a learned link is named by the address that it leads to
+			if len(names) < maxNames {
+				names[ecmp.NameLink(name)] = name
 			}
 		}
 	}
@@ -235,6 +250,31 @@ func (p *paths) learnNames(list []ecmp.Path) {
 }
 
 const maxNames = 1 << 16
+
+// sameFabrics says once of each peer whose description of the network is another one: its links may have names that mean
+// nothing here, or something else.
+func (p *paths) sameFabrics() {
+	if p.fabric == nil {
+		return
+	}
+	own, others := p.fabric.Digest(), map[peer.ID]uint64{}
+	p.a.locked(func(n *node.Node, _ time.Duration) {
+		n.Fabrics(func(id peer.ID, digest uint64) {
+			if digest != 0 && digest != own {
+				others[id] = digest
+			}
+		})
+	})
+	p.mu.Lock()
+	told := p.other
+	p.other = others
+	p.mu.Unlock()
+	for id, digest := range others {
+		if told[id] != digest {
+			p.log.Warn("a peer has another description of the network; give all the same file", "peer", id, "its_digest", fmt.Sprintf("%016x", digest), "own_digest", fmt.Sprintf("%016x", own))
+		}
+	}
+}
 
 // Asked answers another peer's question about a transfer (cluster.Handler).
 func (a *Agent) Asked(ctx context.Context, from peer.ID, m *wire.Ask) *wire.Reply {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
@@ -221,81 +220,6 @@ func TestIntentsAreKnownAndStart(t *testing.T) {
 	}
 }
 
-func TestTransfersTakeThePortsOfTheirPath(t *testing.T) {
-	dirs := []string{t.TempDir(), t.TempDir()}
-	all := pathShoal(t, 2, 4, func(i int, c *Config) { c.Paths.Dir, c.Paths.Chunk = dirs[i], 64<<10 })
-	payload := make([]byte, 3<<20+17)
-	rng := rand.New(rand.NewPCG(1, 2))
-	for i := range payload {
-		payload[i] = byte(rng.Uint32())
-	}
-	if err := os.WriteFile(filepath.Join(dirs[0], "kv"), payload, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, policy := range []string{"ecmp", "ark", "least", "split"} {
-		r, _ := post[TransferReply](t, all[0], "/v1/transfers", TransferRequest{Peer: "h1", File: "kv", To: "kv-" + policy, Policy: policy})
-		last := r[len(r)-1]
-		if !last.Done || last.Error != "" || last.Moved != int64(len(payload)) || last.Fallback {
-			t.Fatalf("%s: %+v", policy, r)
-		}
-		got, err := os.ReadFile(filepath.Join(dirs[1], "kv-"+policy))
-		if err != nil || !bytes.Equal(got, payload) {
-			t.Fatalf("%s: %d bytes of %d, %v", policy, len(got), len(payload), err)
-		}
-	}
-	// A pull: the other side sends, so its table has the reservation.
-	before := tableOf(t, all[0]).Counters["path_reserved"]
-	p, _ := post[TransferReply](t, all[1], "/v1/transfers", TransferRequest{Peer: "h0", File: "kv", To: "pulled", Pull: true})
-	if !p[0].Done || p[0].Moved != int64(len(payload)) || tableOf(t, all[0]).Counters["path_reserved"] != before+1 {
-		t.Fatalf("%+v", p)
-	}
-	if got, _ := os.ReadFile(filepath.Join(dirs[1], "pulled")); !bytes.Equal(got, payload) {
-		t.Fatal("what was pulled differs")
-	}
-	if n := all[0].paths.mover.Stats().Unpinned; n != 0 {
-		t.Fatalf("%d connections left from a port of no path", n)
-	}
-	sameTables(t, all, 0)
-}
-
-func TestWhatTransfersRefuse(t *testing.T) {
-	dir := t.TempDir()
-	all := pathShoal(t, 2, 2, func(i int, c *Config) {
-		if i == 0 {
-			c.Paths.Dir = dir
-		}
-	})
-	os.WriteFile(filepath.Join(dir, "kv"), []byte("x"), 0o600)
-	for name, q := range map[string]TransferRequest{
-		"a file for who takes none":  {Peer: "h1", File: "kv"},
-		"a file outside":             {Peer: "h1", File: "../kv"},
-		"a file that is not there":   {Peer: "h1", File: "no"},
-		"more than may be taken in":  {Peer: "h1", Bytes: 1 << 50},
-		"nothing":                    {Peer: "h1"},
-		"both":                       {Peer: "h1", File: "kv", Bytes: 5},
-		"a peer that nobody knows":   {Peer: "h7", Bytes: 5},
-		"no peer":                    {Peer: "", Bytes: 5},
-		"a policy that nobody knows": {Peer: "h1", Bytes: 5, Policy: "best"},
-	} {
-		r, code := post[TransferReply](t, all[0], "/v1/transfers", q)
-		if code == http.StatusOK && r[len(r)-1].Error == "" {
-			t.Errorf("%s passes: %+v", name, r)
-		}
-	}
-	for _, bad := range []string{`{"peer":"h1","bytes":1,"colour":"red"}`, `{`, `[]`} {
-		res, err := http.Post("http://"+all[0].Addrs().Admin+"/v1/paths/reserve", "application/json", strings.NewReader(bad))
-		if err != nil || res.StatusCode != http.StatusBadRequest {
-			t.Errorf("%s: %v %v", bad, res.StatusCode, err)
-		}
-		res.Body.Close()
-	}
-	res, err := http.Post("http://"+all[0].Addrs().Admin+"/v1/paths/reserve", "text/plain", strings.NewReader(`{"peer":"h1","bytes":1}`))
-	if err != nil || res.StatusCode != http.StatusUnsupportedMediaType {
-		t.Errorf("what any page in a browser can send: %v %v", res.StatusCode, err)
-	}
-	res.Body.Close()
-}
-
 // Reservations at the same moment, while messages take 50 ms: once they have settled nobody shares a path while another is free.
 func TestSimultaneousReservationsMoveApart(t *testing.T) {
 	all := pathShoal(t, 6, 4, func(_ int, c *Config) {
@@ -404,5 +328,95 @@ func TestTheDocumentedFabricIsRead(t *testing.T) {
 	os.WriteFile(file, []byte(text+"colour: red\n"), 0o600)
 	if _, err := readFabric(file); err == nil || !strings.Contains(err.Error(), "colour") {
 		t.Fatalf("an unknown field: %v", err)
+	}
+}
+
+// A reservation of RoCE's keeps its protocol for as long as it is held.
+func TestReservationsKeepTheirWays(t *testing.T) {
+	all := pathShoal(t, 2, 4, nil)
+	r, _ := post[ReserveReply](t, all[0], "/v1/paths/reserve", ReserveRequest{Peer: "h1", Bytes: 1 << 20, Protocol: "roce", Intent: true})
+	s, _ := post[ReserveReply](t, all[0], "/v1/paths/start", HoldRequest{ID: r[0].ID})
+	if l := s[0].Legs[0]; l.Port < 0xC000 || ecmp.PortOfFlowLabel(l.Label) != l.Port || s[0].ID == 0 {
+		t.Fatalf("%+v", s)
+	}
+	m := get[PathMap](t, all[0], "/v1/paths/map?peer=h1&protocol=roce")
+	if l := s[0].Legs[0]; !slices.Contains(m.Paths[l.Path].Ports, l.Port) {
+		t.Fatalf("%+v is not of the map of RoCE's ports", l)
+	}
+	ports := map[uint16]bool{}
+	for range 4 { // flows of different requests on the same path have ports of their own
+		r, _ := post[ReserveReply](t, all[0], "/v1/paths/reserve", ReserveRequest{Peer: "h1", Bytes: 1, Flows: 4})
+		for _, l := range r[0].Legs {
+			if ports[l.Port] {
+				t.Fatalf("port %d is given out twice", l.Port)
+			}
+			ports[l.Port] = true
+		}
+	}
+}
+
+// The mover's own reservations are not the API's to end.
+func TestOnlyWhatTheAPIGaveOutIsReleasedThere(t *testing.T) {
+	all := pathShoal(t, 2, 2, nil)
+	w, err := all[0].paths.to(target{peer: "h1", proto: ecmp.TCP})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := all[0].paths.hold(w, all[0].paths.policy, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	post[struct{}](t, all[0], "/v1/paths/release", HoldRequest{ID: h.legs[0].ID})
+	if s := tableOf(t, all[0]); len(s.Entries) != 1 {
+		t.Fatalf("%+v", s.Entries)
+	}
+	h.release()
+	sameTables(t, all, 0)
+}
+
+func TestPagesInBrowsersAreRefused(t *testing.T) {
+	all := pathShoal(t, 2, 2, nil)
+	for _, c := range []struct {
+		host, origin string
+		want         int
+	}{
+		{"", "", 200}, {"localhost:8083", "", 200}, {"[::1]:8083", "", 200}, {"evil.example:8083", "", 403}, {"", "http://evil.example", 403},
+	} {
+		r, _ := http.NewRequest("POST", "http://"+all[0].Addrs().Admin+"/v1/paths/release", strings.NewReader(`{"id":1}`))
+		r.Header.Set("Content-Type", "application/json")
+		if c.origin != "" {
+			r.Header.Set("Origin", c.origin)
+		}
+		if c.host != "" {
+			r.Host = c.host
+		}
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != c.want {
+			t.Errorf("%+v: %d", c, res.StatusCode)
+		}
+	}
+}
+
+// The ways to as many targets as there may be are kept, and one more makes room.
+func TestWaysMakeRoom(t *testing.T) {
+	all := pathShoal(t, 2, 2, nil)
+	p := all[0].paths
+	for port := range MaxWays + 3 {
+		if _, err := p.to(target{peer: "h1", proto: ecmp.TCP, port: uint16(port + 1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.mu.Lock()
+	n := len(p.ways)
+	p.mu.Unlock()
+	if n != MaxWays {
+		t.Fatalf("%d are kept", n)
+	}
+	if _, err := p.to(target{peer: "h7", proto: ecmp.TCP}); err == nil {
+		t.Fatal("ways to nobody")
 	}
 }

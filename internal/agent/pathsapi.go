@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,8 +17,9 @@ import (
 	"shoal/internal/reserve"
 )
 
-// The admin API of paths and transfers. What changes something is a POST whose content type is application/json: no page in
-// a browser of this machine can send one without asking first.
+// The admin API of paths and transfers. What changes something is a POST whose content type is application/json. No page in a
+// browser of this machine can send one: it would have to ask first, or pretend to be of this machine, which ownOnly notices.
+// Every user of this machine can; the unix socket is this user's only.
 //
 //	POST /v1/paths/reserve   ReserveRequest -> ReserveReply, another line once what is queued is granted
 //	POST /v1/paths/start     HoldRequest of an intent -> ReserveReply
@@ -128,13 +128,22 @@ func (p *paths) apiReserve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if q.Bytes < 0 || q.Bytes > reserve.MaxBytes || q.Flows < 0 || q.Flows > reserve.MaxFlows || q.ReadyMS < 0 || q.ReadyMS > reserve.MaxReady.Milliseconds() {
+		return badRequest{fmt.Errorf("agent: bytes %d, flows %d, ready_ms %d; give at most %d, %d and %d, and nothing negative", q.Bytes, q.Flows, q.ReadyMS,
+			int64(reserve.MaxBytes), reserve.MaxFlows, reserve.MaxReady.Milliseconds())}
+	}
 	to, err := p.to(t)
 	if err != nil {
 		return err
 	}
 	if !to.usable() {
 		p.count.aside.Add(1)
-		writeJSON(w, ReserveReply{State: "granted", Fallback: true, Reason: to.reason, Legs: []LegStatus{{Path: anyPath, Bytes: q.Bytes}}})
+		reply := ReserveReply{State: "granted", Fallback: true, Reason: to.reason}
+		flows := int64(max(1, q.Flows))
+		for range flows {
+			reply.Legs = append(reply.Legs, LegStatus{Path: anyPath, Bytes: q.Bytes / flows})
+		}
+		writeJSON(w, reply)
 		return nil
 	}
 	req := reserve.Request{Bytes: q.Bytes, Flows: q.Flows, Group: q.Group, Policy: policy}
@@ -146,12 +155,54 @@ func (p *paths) apiReserve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return badRequest{err}
 	}
+	p.issue(to, &g)
 	reply := to.reply(&g)
 	if q.Intent && g.Queued {
 		reply.State = "intended"
 	}
 	writeJSON(w, reply)
 	return nil
+}
+
+// issue remembers in which ways the paths of a grant are counted: what is known of the target may change while it is held.
+func (p *paths) issue(w *ways, g *reserve.Grant) {
+	p.mu.Lock()
+	full := len(p.issued) >= 2*reserve.MaxPerOwner
+	p.mu.Unlock()
+	if full { // most have ended without a release
+		held := map[uint64]bool{}
+		p.table(func(t *reserve.Table, _, _ time.Duration) {
+			for _, row := range t.Rows(nil) {
+				if row.Owner == p.a.id {
+					held[row.Entry.ID] = true
+				}
+			}
+		})
+		p.mu.Lock()
+		for id := range p.issued {
+			if !held[id] {
+				delete(p.issued, id)
+			}
+		}
+		p.mu.Unlock()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if g.ID != 0 {
+		p.issued[g.ID] = w
+	}
+	for _, l := range g.Legs {
+		if l.ID != 0 {
+			p.issued[l.ID] = w
+		}
+	}
+}
+
+// issuedIn is where the paths of a reservation are counted, nil for one that the API has not given out.
+func (p *paths) issuedIn(id uint64) *ways {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.issued[id]
 }
 
 // reply is a grant with the ports of its paths.
@@ -166,16 +217,22 @@ func (w *ways) reply(g *reserve.Grant) ReserveReply {
 	return r
 }
 
-// leg is one flow's way; n spreads the flows of one path over its ports, since two flows must not have one 5-tuple.
-func (w *ways) leg(l *reserve.Leg, n int) LegStatus {
+// repeating are the low bits of a reservation's number, which name a place and come again; the others count up.
+const repeating = 10
+
+// leg is one flow's way. Its number spreads the flows of one path over its ports, since no two may have one 5-tuple; of flows
+// without a number their place does.
+func (w *ways) leg(l *reserve.Leg, place int) LegStatus {
 	s := LegStatus{ID: l.ID, Path: l.Path, Bytes: l.Share, Reserved: l.Reserved, Via: w.paths[l.Path].Via}
-	ports := w.ports.Ports(l.Path)
-	if len(ports) > 0 {
-		first := n % len(ports)
+	if ports := w.ports.Ports(l.Path); len(ports) > 0 {
+		first := place % len(ports)
+		if l.ID != 0 {
+			first = int((l.ID >> repeating) % uint64(len(ports)))
+		}
 		s.Port = ports[first]
 		s.Ports = append(slices.Clone(ports[first:]), ports[:first]...)
-		if w.target.port == rocePort {
-			s.Label, _ = ecmp.FlowLabelOfPort(s.Port)
+		if w.target.isRoCE() {
+			s.Label, _ = ecmp.FlowLabelOfPort(s.Port) // all ports of RoCE's range have one
 		}
 	}
 	return s
@@ -191,29 +248,17 @@ func (p *paths) apiStart(w http.ResponseWriter, r *http.Request) error {
 	if err := decode(r, &q); err != nil {
 		return err
 	}
+	in := p.issuedIn(q.ID)
 	var g reserve.Grant
-	var held bool
-	var dst peer.ID
-	p.table(func(t *reserve.Table, now, wall time.Duration) {
-		for _, row := range t.Rows(nil) {
-			if row.Owner == p.a.id && row.Entry.ID == q.ID {
-				dst = row.Entry.Dst
-			}
-		}
-		held = t.Start(now, wall, q.ID, &g)
-	})
+	held := false
+	if in != nil {
+		p.table(func(t *reserve.Table, now, wall time.Duration) { held = t.Start(now, wall, q.ID, &g) })
+	}
 	if !held {
 		return badRequest{fmt.Errorf("agent: reservation %d is not held any more; reserve anew", q.ID)}
 	}
-	to, err := p.to(target{peer: dst, proto: ecmp.TCP})
-	if err != nil {
-		return err
-	}
-	if !to.usable() {
-		writeJSON(w, ReserveReply{State: "granted", Fallback: true, Reason: to.reason})
-		return nil
-	}
-	writeJSON(w, to.reply(&g))
+	p.issue(in, &g)
+	writeJSON(w, in.reply(&g))
 	return nil
 }
 
@@ -223,22 +268,15 @@ func (p *paths) apiRenew(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var reply RenewReply
-	var dst peer.ID
-	var leg reserve.Leg
-	p.table(func(t *reserve.Table, now, wall time.Duration) {
-		reply.Held = t.Renew(now, wall, q.ID, q.Left)
-		var moved bool
-		if leg, moved = t.Move(now, wall, q.ID); moved {
-			for _, row := range t.Rows(nil) {
-				if row.Owner == p.a.id && row.Entry.ID == q.ID {
-					dst = row.Entry.Dst
-				}
-			}
-		}
-	})
-	if dst != "" {
-		if to, err := p.to(target{peer: dst, proto: ecmp.TCP}); err == nil && to.usable() {
-			reply.Legs = []LegStatus{to.leg(&leg, 0)}
+	if in := p.issuedIn(q.ID); in != nil {
+		var leg reserve.Leg
+		moved := false
+		p.table(func(t *reserve.Table, now, wall time.Duration) {
+			reply.Held = t.Renew(now, wall, q.ID, q.Left)
+			leg, moved = t.Move(now, wall, q.ID)
+		})
+		if moved {
+			reply.Legs = []LegStatus{in.leg(&leg, 0)}
 		}
 	}
 	writeJSON(w, reply)
@@ -250,7 +288,12 @@ func (p *paths) apiRelease(w http.ResponseWriter, r *http.Request) error {
 	if err := decode(r, &q); err != nil {
 		return err
 	}
-	p.table(func(t *reserve.Table, now, wall time.Duration) { t.Release(now, wall, q.ID) })
+	if p.issuedIn(q.ID) != nil { // those of the own mover are not the API's to release
+		p.table(func(t *reserve.Table, now, wall time.Duration) { t.Release(now, wall, q.ID) })
+		p.mu.Lock()
+		delete(p.issued, q.ID)
+		p.mu.Unlock()
+	}
 	writeJSON(w, struct{}{})
 	return nil
 }
@@ -268,6 +311,11 @@ func (p *paths) apiLoad(w http.ResponseWriter, r *http.Request) error {
 		names = append(names, name)
 	}
 	slices.Sort(names)
+	for _, name := range names {
+		if !p.knowsLink(name) {
+			return badRequest{fmt.Errorf("agent: no link is called %q; `shoal paths map` names them", name)}
+		}
+	}
 	full := ""
 	p.table(func(t *reserve.Table, _, _ time.Duration) {
 		for _, name := range names {
@@ -369,98 +417,4 @@ func (m *PathMap) Interleaved(n int) string {
 		}
 	}
 	return b.String()
-}
-
-// progressEvery is how often a transfer's progress is told.
-const progressEvery = time.Second
-
-func (p *paths) apiTransfer(w http.ResponseWriter, r *http.Request) error {
-	var q TransferRequest
-	if err := decode(r, &q); err != nil {
-		return err
-	}
-	if err := q.Peer.Validate(); err != nil {
-		return badRequest{fmt.Errorf("agent: peer: %w", err)}
-	}
-	if (q.File == "") == (q.Bytes == 0) || q.Bytes < 0 || q.Bytes > p.cfg.MaxBytes {
-		return badRequest{fmt.Errorf("agent: give either a file or bytes, 1 to %d", p.cfg.MaxBytes)}
-	}
-	policy, err := p.policyOr(q.Policy)
-	if err != nil {
-		return err
-	}
-	as := q.To
-	if as == "" {
-		as = q.File
-	}
-	start := time.Now()
-	if q.Pull {
-		reply, err := p.pull(r.Context(), q.Peer, q.File, as, q.Bytes, q.Policy)
-		if err != nil {
-			return err
-		}
-		writeJSON(w, TransferReply{Moved: reply.Bytes, Done: true, TookNS: int64(time.Since(start))})
-		return nil
-	}
-	lines := json.NewEncoder(w)
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	m, err := p.moveWithProgress(r.Context(), q, as, policy, func(t TransferReply) {
-		lines.Encode(t)
-		http.NewResponseController(w).Flush()
-	})
-	out := TransferReply{Moved: m.Bytes, Done: true, TookNS: int64(m.took), Moves: m.Moves, Resumes: m.Resumes, Fallback: m.fallback}
-	for _, leg := range m.Result.Paths {
-		at := leg.ID
-		if at < 0 {
-			at = 0
-		}
-		for len(out.Paths) <= at {
-			out.Paths = append(out.Paths, 0)
-		}
-		out.Paths[at] += leg.Bytes
-	}
-	if err != nil {
-		out.Error = err.Error()
-	}
-	return lines.Encode(out)
-}
-
-// moveWithProgress moves, and calls tell where the paths change and about once in progressEvery: never at once with itself,
-// and not after it returns.
-func (p *paths) moveWithProgress(ctx context.Context, q TransferRequest, as string, policy reserve.Policy, tell func(TransferReply)) (moved, error) {
-	type end struct {
-		m   moved
-		err error
-	}
-	ended, at, now := make(chan end, 1), make(chan int64, 1), make(chan []int, 16)
-	go func() {
-		m, err := p.move(ctx, q.Peer, q.File, as, q.Bytes, policy, func(n int64) {
-			select {
-			case at <- n:
-			default:
-			}
-		}, func(paths []int) {
-			select {
-			case now <- paths:
-			default:
-			}
-		})
-		ended <- end{m, err}
-	}()
-	tick := time.NewTicker(progressEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case e := <-ended:
-			return e.m, e.err
-		case paths := <-now:
-			tell(TransferReply{Now: paths})
-		case <-tick.C:
-			select {
-			case n := <-at:
-				tell(TransferReply{Moved: n})
-			default:
-			}
-		}
-	}
 }

@@ -78,8 +78,9 @@ type TransferReply struct {
 	Done     bool    `json:"done"`
 	Now      []int   `json:"now,omitempty"` // the paths that carry it from now on
 	Error    string  `json:"error,omitempty"`
-	TookNS   int64   `json:"took_ns,omitempty"` // from the request to the receiver's last word
-	Paths    []int64 `json:"paths,omitempty"`   // bytes by path; the last one: wherever ECMP sent them
+	TookNS   int64   `json:"took_ns,omitempty"`  // from the request to the receiver's last word
+	Paths    []int64 `json:"paths,omitempty"`    // bytes by path
+	AnyPath  int64   `json:"any_path,omitempty"` // bytes that went wherever ECMP sent them
 	Moves    int     `json:"moves,omitempty"`
 	Resumes  int     `json:"resumes,omitempty"`
 	Fallback bool    `json:"fallback,omitempty"`

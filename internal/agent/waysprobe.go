@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"shoal/internal/ecmp"
@@ -42,33 +43,87 @@ func (p *paths) openProber() error {
 		p.log.Warn("paths are not probed", "reason", err)
 		return nil
 	}
-	p.watcher, err = probe.NewWatcher(p.prober, probe.WatchConfig{Event: p.event, Interval: p.cfg.Verify,
-		Options: probe.Options{Ports: p.ports, PerPath: p.cfg.PortsPerPath}})
-	return err
+	for i, ports := range []ecmp.Range{p.ports, ecmp.RoCE} {
+		p.watchers[i], err = probe.NewWatcher(p.prober, probe.WatchConfig{Event: p.event, Interval: p.cfg.Verify,
+			Options: probe.Options{Ports: ports, PerPath: p.cfg.PortsPerPath}})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// watch has a new target learned, or its description verified.
-func (p *paths) watch(w *ways) {
-	if p.watcher == nil {
-		if w.state == aside && p.fabric == nil {
-			p.put(w.with(aside, w.reason+", and "+p.blind))
-		}
+// watcherOf watches over the ports of the target's range.
+func (p *paths) watcherOf(t target) *probe.Watcher {
+	if t.isRoCE() {
+		return p.watchers[1]
+	}
+	return p.watchers[0]
+}
+
+// probing runs the watchers until ctx ends; what they know is not trusted where they end before.
+func (p *paths) probing(ctx context.Context) {
+	if p.prober == nil {
 		return
+	}
+	var all sync.WaitGroup
+	for _, w := range p.watchers {
+		all.Go(func() {
+			err := w.Run(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			p.log.Error("paths: nothing can be probed any more; transfers go where ECMP sends them", "err", err)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			for _, k := range p.ways {
+				k.w = k.w.without(aside, "nothing can be probed any more: "+err.Error())
+			}
+		})
+	}
+	all.Wait()
+	p.prober.Close()
+}
+
+// begin keeps new ways, and has a new target learned, or its description verified.
+func (p *paths) begin(w *ways) *ways {
+	watcher := p.watcherOf(w.target)
+	if watcher == nil {
+		if w.state == aside && p.fabric == nil {
+			w.reason += ", and " + p.blind
+		}
+		return p.put(w)
 	}
 	var models []*ecmp.Route
+	reason := "probes are on their way"
 	if w.route != nil {
-		models = append(models, w.route)
+		models, reason = append(models, w.route), "the description is being verified"
 	}
+	w = p.put(w.without(learning, reason)) // before an event can say more
 	t := p.probed(w)
-	if err := p.watcher.Want(t, models...); err != nil {
-		p.put(w.with(aside, err.Error()))
-		return
+	if err := watcher.Want(t, models...); err != nil {
+		return p.put(w.without(aside, err.Error()))
 	}
-	switch w.state {
-	case aside:
-		p.put(w.with(learning, "probes are on their way"))
-	case described: // not trusted before it is verified
-		p.put(w.with(learning, "the description is being verified"))
+	if m := watcher.Map(t); m != nil { // it was wanted before, by another name
+		p.learned(w, m)
+	}
+	return p.current(w)
+}
+
+// current is what is known now of the target of w.
+func (p *paths) current(w *ways) *ways {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if k := p.ways[w.target]; k != nil {
+		return k.w
+	}
+	return w
+}
+
+// forget ends the watching of a target.
+func (p *paths) forget(w *ways) {
+	if watcher := p.watcherOf(w.target); watcher != nil {
+		watcher.Drop(p.probed(w))
 	}
 }
 
@@ -79,54 +134,45 @@ func (p *paths) probed(w *ways) probe.Target {
 
 // event takes in what has happened to a target.
 func (p *paths) event(e probe.Event) {
-	w := p.byProbe(e.Target)
-	if w == nil {
+	if e.Kind == probe.Verified {
 		return
 	}
-	level := p.log.Info
-	switch e.Kind {
-	case probe.Verified:
-		return
-	case probe.Learned, probe.Relearned:
-		p.learned(w, e.Map)
-	case probe.Mismatch:
-		p.put(w.with(aside, e.String()))
-		level = p.log.Warn
-	case probe.SteppedAside:
-		p.put(w.with(aside, e.Err.Error()))
-		level = p.log.Warn
-	case probe.Blind:
-		level = p.log.Warn
-	}
-	level("paths: "+e.Kind.String(), "peer", w.target.peer, "event", e.String())
-}
-
-// byProbe finds what is known of a target of the prober's.
-func (p *paths) byProbe(t probe.Target) *ways {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, w := range p.ways {
-		if p.probed(w) == t {
-			return w
+	var all []*ways // several, where a peer is known by two names or ports
+	for _, k := range p.ways {
+		if p.probed(k.w) == e.Target {
+			all = append(all, k.w)
 		}
 	}
-	return nil
+	p.mu.Unlock()
+	for _, w := range all {
+		level := p.log.Warn
+		switch e.Kind {
+		case probe.Learned, probe.Relearned:
+			p.learned(w, e.Map)
+			level = p.log.Info
+		case probe.Mismatch:
+			p.replace(w, w.without(aside, e.String()))
+		case probe.SteppedAside:
+			p.replace(w, w.without(aside, e.Err.Error()))
+		}
+		level("paths: "+e.Kind.String(), "peer", w.target.peer, "event", e.String())
+	}
 }
 
 // learned takes a map of the prober's.
 func (p *paths) learned(w *ways, m *probe.Map) {
 	n := *w
 	n.paths, n.ports, n.state, n.reason = m.Paths, m.Ports, learned, fmt.Sprintf("%s with %d probes", m.How, m.Probes)
-	n.route = m.Model
 	if m.Model != nil {
 		n.state, n.reason = verified, "by "+p.cfg.Fabric+", and probes agree"
 	} else {
 		p.learnNames(m.Paths)
 	}
 	if err := p.register(&n); err != nil {
-		n.state, n.reason = aside, err.Error()
+		n = *w.without(aside, err.Error())
 	}
-	p.put(&n)
+	p.replace(w, &n)
 }
 
 // apiVerify probes a sample of a map's ports now.
@@ -144,10 +190,11 @@ func (p *paths) apiVerify(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if p.watcher == nil {
+	watcher := p.watcherOf(t)
+	if watcher == nil {
 		return fmt.Errorf("agent: nothing can be verified: %s", p.blind)
 	}
-	m := p.watcher.Map(p.probed(to))
+	m := watcher.Map(p.probed(to))
 	if m == nil {
 		return fmt.Errorf("agent: there is no map of the ways to %s to verify; it is %s (%s)", t.peer, to.state, to.reason)
 	}
@@ -158,14 +205,15 @@ func (p *paths) apiVerify(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if v.Against() > 1 {
+		p.replace(p.current(to), to.without(learning, "probes contradict what was known"))
+		watcher.Relearn(p.probed(to))
+	}
+	to = p.current(to)
 	reply := VerifyReply{Peer: t.peer, Asked: v.Asked, Wrong: len(v.Wrong), Silent: v.Asked - v.Answered, State: to.state, Reason: to.reason,
-		TookMS: time.Since(start).Milliseconds()}
-	reply.Right = max(0, v.Answered-len(v.Wrong))
+		TookMS: time.Since(start).Milliseconds(), Right: max(0, v.Answered-len(v.Wrong))}
 	for _, x := range v.Wrong[:min(len(v.Wrong), 10)] {
 		reply.Mismatch = append(reply.Mismatch, Wrong{x.Port, routers(x.Expected), routers(x.Seen)})
-	}
-	if v.Against() > 1 {
-		p.watcher.Relearn(p.probed(to))
 	}
 	writeJSON(w, reply)
 	return nil

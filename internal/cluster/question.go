@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"shoal/internal/peer"
@@ -29,6 +30,19 @@ func (c *Cluster) Ask(ctx context.Context, to peer.ID, m *wire.Ask) (*wire.Reply
 			return nil, fmt.Errorf("cluster: asking %s: %w", to, ctx.Err())
 		}
 	} // none is kept, or the peer had closed it
+	l, err := r.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.askOn(ctx, l, to, m, r.keep)
+}
+
+// AskOnce asks a live peer over a new connection, and never a second time.
+func (c *Cluster) AskOnce(ctx context.Context, to peer.ID, m *wire.Ask) (*wire.Reply, error) {
+	r := c.members.get(to)
+	if r == nil {
+		return nil, fmt.Errorf("%w: %s", ErrUnknownPeer, to)
+	}
 	l, err := r.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -97,16 +111,26 @@ func (l *link) ask(ctx context.Context, m *wire.Ask) (*wire.Reply, error) {
 	}
 }
 
-// answer has the Handler answer a question. The answer may take long; the connection's other side waits for it alone.
+// answer has the Handler answer a question. That may take long, and nothing else comes on the connection meanwhile: what does
+// come is its end, which ends the question's context.
 func (in *inbound) answer(p []byte) error {
 	var m wire.Ask
 	if err := wire.DecodeAsk(p, &m); err != nil {
 		return fmt.Errorf("%w: %w", errProtocol, err)
 	}
+	in.mu.Lock()
+	clash := in.cur != nil && !in.cur.ended.Load()
+	in.mu.Unlock()
+	if clash {
+		return fmt.Errorf("%w: a question before the end of a request", errProtocol)
+	}
 	in.asks.Store(true)
-	r := in.c.h.Asked(in.ctx, in.l.id, &m)
+	r, lost := in.asked(&m)
 	in.l.tick.Store(in.c.tick.Load())
 	in.asks.Store(false)
+	if lost != nil {
+		return lost
+	}
 	b, err := wire.AppendReply(nil, r)
 	if err != nil {
 		b, err = wire.AppendReply(nil, &wire.Reply{Refused: "the answer cannot be sent: " + err.Error()})
@@ -119,4 +143,36 @@ func (in *inbound) answer(p []byte) error {
 	in.wmu.Lock()
 	defer in.wmu.Unlock()
 	return in.l.writeFrame(wire.TypeReply, b)
+}
+
+// asked calls the Handler while somebody watches the connection; lost says that it is over.
+func (in *inbound) asked(m *wire.Ask) (r *wire.Reply, lost error) {
+	ctx, stop := context.WithCancel(in.ctx)
+	defer stop()
+	watched := make(chan error, 1)
+	go func() {
+		err := in.l.fill(1)
+		if err == nil {
+			err = fmt.Errorf("%w: something came before the answer", errProtocol)
+		}
+		stop()
+		watched <- err
+	}()
+	func() {
+		defer func() {
+			if p := recover(); p != nil { // a question that meets a bug does not take the agent along
+				in.c.log.Error("cluster: panic while answering a question", "peer", in.l.id, "panic", p, "stack", string(debug.Stack()))
+				r = &wire.Reply{Refused: "the peer could not answer"}
+			}
+		}()
+		r = in.c.h.Asked(ctx, in.l.id, m)
+	}()
+	in.l.nc.SetReadDeadline(time.Unix(1, 0)) // the watch ends
+	err := <-watched
+	in.l.nc.SetReadDeadline(time.Time{})
+	in.l.deadline = time.Time{}
+	if isTimeout(err) {
+		return r, nil
+	}
+	return nil, err
 }

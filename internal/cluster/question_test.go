@@ -66,6 +66,25 @@ func TestAnAskEndsWithItsContext(t *testing.T) {
 	if err := within(t, "end of the question", failed); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
+	within(t, "end of the answering", ended)
+}
+
+func TestAPanicWhileAnsweringEndsTheAnswerOnly(t *testing.T) {
+	a, _ := pair(t, answering(func(_ context.Context, _ peer.ID, m *wire.Ask) *wire.Reply {
+		if m.Name == "bug" {
+			panic("a bug")
+		}
+		return &wire.Reply{Addr: "well"}
+	}))
+	if r, err := a.c.Ask(t.Context(), "b", &wire.Ask{Name: "bug"}); err != nil || r.Refused == "" {
+		t.Fatalf("%+v %v", r, err)
+	}
+	if r, err := a.c.Ask(t.Context(), "b", &wire.Ask{}); err != nil || r.Addr != "well" {
+		t.Fatalf("%+v %v", r, err)
+	}
+	if r, err := a.c.AskOnce(t.Context(), "b", &wire.Ask{}); err != nil || r.Addr != "well" {
+		t.Fatalf("%+v %v", r, err)
+	}
 }
 
 func TestDatagramsGoOverTheControlNetwork(t *testing.T) {

@@ -69,6 +69,7 @@ type Fleet struct {
 	fabric *lab.Fabric
 	hosts  []*host
 	byName map[string]*host
+	gone   chan string
 }
 
 // host is one agent.
@@ -82,7 +83,7 @@ type host struct {
 
 // Start starts an agent in every host, and waits until all know each other. say tells what it is waiting for.
 func Start(ctx context.Context, fabric *lab.Fabric, cfg Config, say func(string)) (*Fleet, error) {
-	f := &Fleet{cfg: cfg, fabric: fabric, byName: map[string]*host{}}
+	f := &Fleet{cfg: cfg, fabric: fabric, byName: map[string]*host{}, gone: make(chan string, 1)}
 	if cfg.Binary == "" {
 		self, err := os.Executable()
 		if err != nil {
@@ -149,6 +150,7 @@ func (f *Fleet) config(h lab.Host, dir, shared string) agent.Config {
 	p.Listen = net.JoinHostPort(h.Addr.String(), transferPort)
 	p.ControlAddr = net.JoinHostPort(h.Control.String(), "7000")
 	p.Probe, p.Chunk, p.Lease, p.Delay, p.Verify = f.cfg.Probe, f.cfg.Chunk, f.cfg.Lease, f.cfg.Delay, f.cfg.Verify
+	p.MaxBytes = 1 << 30
 	lc := f.fabric.Config()
 	p.Ports = fmt.Sprintf("%d-%d", lc.FirstPort, lc.LastPort)
 	if f.cfg.Described {
@@ -195,6 +197,10 @@ func (f *Fleet) launch(x *host) error {
 	go func(cmd *exec.Cmd, ended chan struct{}) {
 		cmd.Wait()
 		close(ended)
+		select {
+		case f.gone <- x.Name:
+		default:
+		}
 	}(x.cmd, x.ended)
 	return nil
 }
@@ -346,6 +352,9 @@ func (f *Fleet) Counters(ctx context.Context) (map[string]int64, error) {
 	}
 	return sum, nil
 }
+
+// Ended gives the name of a host whose agent has ended, for whatever reason; at most one.
+func (f *Fleet) Ended() <-chan string { return f.gone }
 
 // Kill ends one host's agent with SIGKILL, as a crash would.
 func (f *Fleet) Kill(name string) error {

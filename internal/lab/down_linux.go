@@ -13,6 +13,12 @@ import (
 // files. It goes by the state file alone, and so works after a crash, removes nothing that the lab did not make, and does
 // nothing where no lab is up. dir is the run directory; empty: the default. Where ctx ends, processes are killed at once.
 func Down(ctx context.Context, name, dir string, say func(string)) error {
+	return down(ctx, name, dir, "", say)
+}
+
+// down is Down of the lab with this token, whichever it is where that is empty: a lab that has been taken down and brought up
+// again by others is theirs.
+func down(ctx context.Context, name, dir, token string, say func(string)) error {
 	if say == nil {
 		say = func(string) {}
 	}
@@ -39,6 +45,10 @@ func Down(ctx context.Context, name, dir string, say func(string)) error {
 	}
 	if s.Config.Name != name {
 		return fmt.Errorf("lab: the lab in %s is %s, not %s", dir, s.Config.Name, name)
+	}
+	if token != "" && s.Token != token {
+		say("the lab in " + dir + " is another one by now")
+		return nil
 	}
 	return takeDown(ctx, d, s, say)
 }

@@ -256,7 +256,7 @@ func (f *Fabric) Close() error {
 // Down ends the lab: see the function Down.
 func (f *Fabric) Down(ctx context.Context, say func(string)) error {
 	f.Close()
-	return Down(ctx, f.cfg.Name, f.dir, say)
+	return down(ctx, f.cfg.Name, f.dir, f.token, say)
 }
 
 // Config is what the lab was made from.

@@ -65,3 +65,12 @@ func (n *Node) Info(id peer.ID) *peer.Info {
 	}
 	return nil
 }
+
+// Fabrics yields the digest of the network's description that each live peer has, 0 where it has none, by ID.
+func (n *Node) Fabrics(yield func(id peer.ID, digest uint64)) {
+	for _, m := range n.order {
+		if m.alive && m.paths != nil {
+			yield(m.id, m.paths.Fabric)
+		}
+	}
+}
