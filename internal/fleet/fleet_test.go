@@ -222,8 +222,8 @@ func TestBurstsMoveApart(t *testing.T) {
 	for round, policy := range []string{"ark", "least", "ark", "least"} {
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
-		for i := range 3 { // three flows, four spines; 8 MB take longer than a second
-			all.Go(func() { f.Move(ctx, policy, fmt.Sprint("h", i), fmt.Sprint("h", 3+i), 8_000_000, nil) })
+		for i := range 3 { // three flows, four spines; 60 MB take five seconds
+			all.Go(func() { f.Move(ctx, policy, fmt.Sprint("h", i), fmt.Sprint("h", 3+i), 60_000_000, nil) })
 		}
 		settled := until(t, "every flow has a path to itself", func() bool {
 			s := table(t, f, "h0")
@@ -258,7 +258,7 @@ func TestAKilledHostFreesItsPaths(t *testing.T) {
 		t.Fatal(err)
 	}
 	took := until(t, "they have ended", func() bool { return held(table(t, f, "h1"), "h0") == 0 && held(table(t, f, "h5"), "h0") == 0 })
-	if took > f.cfg.Lease+time.Second {
+	if took > f.cfg.Lease+3*time.Second { // and a slow machine
 		t.Errorf("freed after %v; the lease is %v", took, f.cfg.Lease)
 	}
 	arrived, failed, err := stop()
