@@ -84,7 +84,8 @@ func New(cfg Config, self peer.ID, log *slog.Logger) (*Mover, error) {
 	return m, nil
 }
 
-// Serve takes connections from other agents until the listener or the mover is closed, then returns nil.
+// Serve takes connections from other agents until the listener or the mover is closed, then returns nil; ErrClosed where
+// the mover was closed before.
 func (m *Mover) Serve(l net.Listener) error {
 	m.mu.Lock()
 	if m.closed {
@@ -166,7 +167,7 @@ func (m *Mover) buffer(n int) *[]byte {
 		*b = (*b)[:n]
 		return b
 	}
-	b := make([]byte, n)
+	b := make([]byte, n, max(n, m.cfg.Chunk+chunkAhead)) // good for both sides
 	return &b
 }
 

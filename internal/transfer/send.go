@@ -355,7 +355,11 @@ func (x *outgoing) finish(ctx context.Context, sum uint32) error {
 		l := x.anyLane()
 		if l == nil {
 			var err error
-			if l, err = x.board(ctx, &x.route().Legs[0], try); err != nil {
+			var leg Leg
+			if legs := x.route().Legs; len(legs) > 0 {
+				leg = legs[0]
+			}
+			if l, err = x.board(ctx, &leg, try); err != nil {
 				if final(err) {
 					return err
 				}

@@ -286,3 +286,14 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 }
+
+// A Steer that has no way any more does not stop what is under way: it goes by any port.
+func TestAnEmptyRouteGoesByAnyPort(t *testing.T) {
+	to, from := pair(t, testConfig())
+	ticket, _ := to.Ticket("p", 1<<20, Discard())
+	s := &turn{ways: []Route{{[]Leg{{ID: 3, Ports: freePorts(t, 1)}}}, {}}, after: []int{5}}
+	r, err := from.Send(t.Context(), "d", to.addr, ticket, Zeros(1<<20), 1<<20, s, nil)
+	if err != nil || r.Moves != 1 || r.Bytes != 1<<20 {
+		t.Fatalf("%+v %v", r, err)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"syscall"
 	"testing"
 	"time"
 
@@ -83,5 +84,42 @@ func TestEverythingArrivesWhateverItsSize(t *testing.T) {
 	}
 	if s := to.Stats(); s.Tickets != 0 || s.Receiving != 0 || s.Received != 6 {
 		t.Fatalf("%+v", s)
+	}
+}
+
+// failing is a listener that cannot accept for a while.
+type failing struct {
+	net.Listener
+	left int
+}
+
+func (l *failing) Accept() (net.Conn, error) {
+	if l.left--; l.left >= 0 {
+		return nil, syscall.EMFILE
+	}
+	return l.Listener.Accept()
+}
+
+func TestAListenerThatFailsForAWhileIsListenedToAgain(t *testing.T) {
+	to, err := New(testConfig(), "d", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- to.Serve(&failing{l, 3}) }()
+	from := start(t, "p", testConfig())
+	if err := from.Warm(t.Context(), "d", l.Addr().String(), []Leg{{}}); err != nil {
+		t.Error(err)
+	}
+	to.Close()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if err := to.Serve(l); !errors.Is(err, ErrClosed) {
+		t.Error(err)
 	}
 }
