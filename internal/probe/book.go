@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"math"
+	"math/bits"
 	"net/netip"
 	"slices"
 )
@@ -80,17 +81,6 @@ func (b *book) note(port uint16, ttl uint8, from addr) {
 	t.seen[h], t.tries[h] = from, 0
 }
 
-// A hopKind is what the answers at one TTL are worth.
-type hopKind uint8
-
-const (
-	open     hopKind = iota // not known yet: it is asked for every port
-	silent                  // nobody answers
-	constant                // the same router for all ports
-	telling                 // paths differ here
-	mixed                   // answers that tell nothing of the way there
-)
-
 // hopSet is a set of hops: bit h is the hop at TTL h+1.
 type hopSet uint8
 
@@ -123,12 +113,6 @@ func overlooked(m, n int) float64 {
 	}
 	return min(1, float64(m+1)*math.Pow(float64(m)/float64(m+1), float64(n)))
 }
-
-// silentTries is after how many probes without one answer a router counts as silent.
-const silentTries = 16
-
-// sprayShare: where one port in so many answers in two ways, and two do, the network is taken to spray.
-const sprayShare = 4
 
 // read makes sense of all traces.
 func (b *book) read() reading {
@@ -180,20 +164,30 @@ func (b *book) read() reading {
 				r.asks[i] |= 1 << h
 			}
 		}
-		if whole[i] || r.asks[i] != 0 && part[i] == (key{}) {
-			continue
+	}
+	// What is not whole is on the only path that it fits; or, if it will not become more, on one of its own, with a silent
+	// router. What most is known of comes first, so that the rest can fit it.
+	var rest []int
+	for i := range b.traces {
+		if !whole[i] && part[i] != (key{}) {
+			rest = append(rest, i)
 		}
-		// What is not whole is on the only path that it fits; or, if it will not become more, on one of its own, with a silent router.
+	}
+	slices.SortStableFunc(rest, func(i, j int) int {
+		return bits.OnesCount8(uint8(part[j].set())) - bits.OnesCount8(uint8(part[i].set()))
+	})
+	for _, i := range rest {
 		fit, fits := key{}, 0
 		for _, k := range wholes {
-			if part[i] == (key{}) || part[i].within(k) {
+			if part[i].within(k) {
 				fit, fits = k, fits+1
 			}
 		}
 		switch {
-		case fits == 1 && part[i] != (key{}):
+		case fits == 1:
 			part[i], whole[i] = fit, true
-		case fits == 0 && part[i] != (key{}) && r.asks[i] == 0:
+		case fits == 0 && r.asks[i] == 0:
+			wholes = append(wholes, part[i])
 			keys[part[i]], whole[i] = 0, true
 		}
 	}
@@ -267,72 +261,4 @@ func (p key) within(k key) bool {
 		}
 	}
 	return true
-}
-
-// classify finds out what every hop is worth, and whether the network sprays.
-func (b *book) classify(r *reading) {
-	top := (b.hops + 1) / 2 // beyond it, packets go down
-	last := -1              // the last telling hop
-	for h := range b.hops {
-		answered, tried, asked, changed, different := 0, 0, 0, 0, false
-		for _, t := range b.traces {
-			tried += int(t.tries[h])
-			if t.seen[h] == (addr{}) {
-				continue
-			}
-			answered++
-			different = different || r.same[h] != (addr{}) && r.same[h] != t.seen[h]
-			r.same[h] = t.seen[h]
-			if t.again > 0 {
-				asked++
-				if t.torn[h] {
-					changed++
-				}
-			}
-		}
-		tears := changed >= 2 && changed*sprayShare >= asked
-		switch {
-		case answered == 0 && tried >= silentTries:
-			r.kinds[h] = silent
-		case answered == 0:
-		case !different && !tears:
-			if overlooked(1, answered) <= b.miss {
-				r.kinds[h] = constant
-			}
-		// Where all before is steady, and this is beyond the middle, it is not the way there that changes.
-		case h >= top && last >= 0 && !b.inbound && !r.sprays && (tears || b.tellsNothing(last, h)):
-			r.kinds[h], r.same[h] = mixed, addr{}
-		default:
-			r.kinds[h], r.same[h], last = telling, addr{}, h
-			r.sprays = r.sprays || tears
-		}
-	}
-}
-
-// tellsNothing says whether the answers at hop h are no matter of the answers at hop g before it, nor the other way round. An interface
-// into which a link leads is reached from one place only; so where the same address follows different ones, and different
-// ones follow the same, the routers at h do not name the interface that the packet came in at. A few odd answers prove nothing.
-func (b *book) tellsNothing(g, h int) bool {
-	pairs := map[[2]addr]int{}
-	n := 0
-	for _, t := range b.traces {
-		if t.seen[g] != (addr{}) && t.seen[h] != (addr{}) {
-			pairs[[2]addr{t.seen[g], t.seen[h]}]++
-			n++
-		}
-	}
-	odd := func(side int) int { // how many pairs are not the most frequent one of their side
-		sum, most := map[addr]int{}, map[addr]int{}
-		for p, c := range pairs {
-			sum[p[side]] += c
-			most[p[side]] = max(most[p[side]], c)
-		}
-		total := 0
-		for a := range sum {
-			total += sum[a] - most[a]
-		}
-		return total
-	}
-	few := max(3, n/16)
-	return odd(0) >= few && odd(1) >= few
 }

@@ -17,6 +17,8 @@ type fabric struct {
 	// route says who answers at TTL 1, 2, 3 and so on, up to the target's leaf; the zero address where a router is silent.
 	route func(t ecmp.Tuple) []netip.Addr
 	mute  bool // the target answers nothing
+	// refuses is the code of "unreachable" with which the last router answers datagrams for a port that no transfer uses; 0: it passes them on.
+	refuses byte
 
 	delay time.Duration
 	loss  float64 // of probes and of answers, each
@@ -63,7 +65,9 @@ func (f *fabric) Send(packet []byte, dst netip.Addr) error {
 	}
 	var from netip.Addr
 	what := [2]byte{11, 0}
-	if int(p.TTL) <= len(way) {
+	if f.refuses != 0 && !own && int(p.TTL) > len(way) {
+		from, what = way[len(way)-1], [2]byte{3, f.refuses}
+	} else if int(p.TTL) <= len(way) {
 		from = way[p.TTL-1]
 	} else {
 		if own {

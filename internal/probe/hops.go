@@ -52,7 +52,7 @@ func (l *learner) distance(ctx context.Context) (hops int, answered bool, err er
 			switch {
 			case s.kind != 0 && s.from == l.t.Dst:
 				return ttl - 1, true, nil
-			case s.kind == Unreachable:
+			case s.kind == Unreachable: // while a firewall that refuses is only silent
 				return 0, false, fmt.Errorf("%w: %s, said %s", ErrUnreachable, l.t, s.from)
 			case s.kind == Expired:
 				last = ttl

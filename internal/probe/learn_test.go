@@ -106,7 +106,8 @@ func TestSilentRoutersAreStarsAndOthersTellPathsApart(t *testing.T) {
 					quiet(way)
 					return way
 				})
-				m, err := prober(t, f, 500).Learn(t.Context(), to, Options{})
+				// Where all spines are silent it takes somebody who knows how leaves answer.
+				m, err := prober(t, f, 500).Learn(t.Context(), to, Options{Inbound: name == "all spines"})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -133,6 +134,7 @@ func TestWhereNothingTellsPathsApartLearnIsBlind(t *testing.T) {
 	for name, quiet := range map[string]func(way []netip.Addr) []netip.Addr{
 		"only the own leaf answers": func(way []netip.Addr) []netip.Addr { way[1], way[2] = netip.Addr{}, netip.Addr{}; return way },
 		"nobody answers":            func(way []netip.Addr) []netip.Addr { return make([]netip.Addr, 3) },
+		"spines are silent and the leaf may mean its way back": func(way []netip.Addr) []netip.Addr { way[1] = netip.Addr{}; return way },
 		"spines are silent and the leaf has one address": func(way []netip.Addr) []netip.Addr {
 			way[1], way[2] = netip.Addr{}, ip(10, 9, 9, 9)
 			return way
@@ -299,6 +301,26 @@ func TestDistance(t *testing.T) {
 					t.Errorf("%+v", m)
 				}
 			})
+		})
+	}
+}
+
+// A router that says that there is no way is believed; a firewall that refuses datagrams is not.
+func TestWhatRoutersRefuse(t *testing.T) {
+	for _, c := range []struct {
+		code byte
+		err  error
+	}{{1, ErrUnreachable}, {13, nil}} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFabric(leafSpine(4, murmur(5)))
+			f.refuses = c.code
+			m, err := prober(t, f, 500).Learn(t.Context(), to, Options{})
+			if !errors.Is(err, c.err) {
+				t.Fatal(err)
+			}
+			if err == nil {
+				right(t, f, m, 4, 16)
+			}
 		})
 	}
 }

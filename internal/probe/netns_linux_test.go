@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -81,6 +82,14 @@ func newRealFabric(t *testing.T, inbound bool) *realFabric {
 	}
 	if _, err := os.Stat("/proc/sys/net/ipv4/fib_multipath_hash_seed"); err != nil {
 		t.Skip("the kernel has no fib_multipath_hash_seed (Linux 6.11)")
+	}
+	// What a killed test has left behind.
+	left, _ := filepath.Glob("/run/netns/shoal-e-*")
+	for _, path := range left {
+		name, pid := filepath.Base(path), 0
+		if fmt.Sscanf(name, "shoal-e-%d-", &pid); pid > 0 && unix.Kill(pid, 0) == unix.ESRCH {
+			exec.Command("ip", "netns", "del", name).Run()
+		}
 	}
 	f := &realFabric{t: t, prefix: fmt.Sprintf("shoal-e-%d", os.Getpid()), spine: map[uint16]int{}}
 	t.Cleanup(func() {
@@ -217,7 +226,7 @@ func (f *realFabric) confirm(m *Map) {
 		if time.Now().After(deadline) {
 			f.t.Fatalf("only %d of %d ports came by", n, len(ports))
 		}
-		runtime.Gosched()
+		<-time.After(time.Millisecond)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -31,7 +31,8 @@ type Kind uint8
 
 const (
 	Expired     Kind = iota + 1 // the TTL is used up: the sender is a router on the way
-	Unreachable                 // of any sort: from the target itself it means that the packet has arrived
+	Unreachable                 // no way leads on from the sender
+	Refused                     // of any other sort: from the target itself it means that the packet has arrived
 )
 
 const (
@@ -41,7 +42,7 @@ const (
 	icmpHeader = 8
 	udpPayload = 8
 
-	// MaxPacket bounds a probe, and maxQuote how much of an answer is looked at, in bytes. Routers quote from 28 to 576 bytes.
+	// MaxPacket bounds a probe, and maxAnswer an answer, in bytes. Routers quote from 28 to 576 bytes of a packet.
 	MaxPacket = ipHeader + tcpHeader
 	maxAnswer = 2048
 )
@@ -123,8 +124,10 @@ func parseAnswer(from netip.Addr, b []byte) (Answer, error) {
 	switch {
 	case b[0] == 11 && b[1] == 0:
 		a.Kind = Expired
-	case b[0] == 3 && b[1] != 4: // 4 is about the packet's size
+	case b[0] == 3 && b[1] <= 1: // network, host
 		a.Kind = Unreachable
+	case b[0] == 3 && b[1] != 4: // 4 is about the packet's size
+		a.Kind = Refused
 	default:
 		return Answer{}, errOther
 	}

@@ -46,7 +46,7 @@ func TestAProbeIsAValidPacketAndIsKnownByItsQuotation(t *testing.T) {
 		if err != nil || a.From != from || a.Kind != Expired || !a.answers(&p) {
 			t.Fatalf("%+v, %v", a, err)
 		}
-		if a, err = parseAnswer(from, answerTo(b, [2]byte{3, 3})); err != nil || a.Kind != Unreachable || !a.answers(&p) {
+		if a, err = parseAnswer(from, answerTo(b, [2]byte{3, 3})); err != nil || a.Kind != Refused || !a.answers(&p) {
 			t.Fatalf("%+v, %v", a, err)
 		}
 		for _, change := range []func(*Probe){

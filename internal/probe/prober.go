@@ -183,10 +183,13 @@ func (p *Prober) ask(ctx context.Context, shots []shot, pace *pace, timeout time
 	var packet [MaxPacket]byte
 	refused := 0
 	for i := range shots {
+		if err := p.wait(ctx, pace.bucket.take(p.now())); err != nil {
+			return err
+		}
 		p.mu.Lock()
-		wait := p.bucket.take(p.now())
+		turn := p.bucket.take(p.now())
 		p.mu.Unlock()
-		if err := p.wait(ctx, max(wait, pace.bucket.take(p.now()))); err != nil {
+		if err := p.wait(ctx, turn); err != nil {
 			return err
 		}
 		probe := p.launch(b, i)

@@ -89,9 +89,10 @@ type Options struct {
 	Miss float64
 	// HopPort is a UDP port on which the target does not listen (33434, traceroute's). Datagrams to it tell how far the target is.
 	HopPort uint16
-	// Inbound says that every router answers with the address of the interface that the probe came in at. Otherwise, where the
-	// addresses of a router that lies beyond the middle of the way tell nothing of the way there, they are taken for its choice of a way back (Linux and
-	// what is built on it, unless icmp_errors_use_inbound_ifaddr is set): parallel links down from a spine are then not told apart.
+	// Inbound says that every router answers with the address of the interface that the probe came in at. Linux, and what is
+	// built on it, does so with icmp_errors_use_inbound_ifaddr only, and else may mean its way back. So without Inbound, routers
+	// beyond the middle of the way are believed only where their answers go with those of routers before them. What that
+	// costs: parallel links down from a spine are not told apart, and where all spines are silent nothing is.
 	Inbound bool
 	// Models are routes of configured fabrics. The first that explains the answers is used in place of further probes. One whose hashes are
 	// not all known (ecmp.Route.Known) says nothing, and is passed over.
@@ -200,7 +201,8 @@ type Map struct {
 	How   How
 	Model *ecmp.Route // the one of Options.Models that explains the answers; nil where How is not Modelled
 	Hops  int         // routers on the way
-	// Complete says that every path has PerPath ports and that Miss is as small as was asked for.
+	// Complete says that every path has PerPath ports, that Miss is as small as was asked for, and that nearly all ports answered:
+	// else there may be paths whose routers are silent.
 	Complete bool
 	// Miss bounds how likely the map is wrong by chance. Probed: a path that is as wide as the others was overlooked. Fitted,
 	// Modelled: a wrong one was right for all ports that it was checked on.

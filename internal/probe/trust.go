@@ -38,7 +38,7 @@ func (s State) String() string {
 //
 //   - A lost probe is nothing. A sample of which nothing was answered says nothing; after blindRounds of them in a row Blind is said
 //     once, and the map is used on: if it was right, it is likelier right than none.
-//   - One answer against the map: Suspect; the next sample follows after WatchConfig.Doubt. If it agrees, all is well.
+//   - One answer against the map, or some ports that fall silent while others answer: Suspect; the next sample follows after WatchConfig.Doubt. If it agrees, all is well.
 //   - Two answers against the map, in one sample or while it is suspect: Mismatch. The map is used no more and is learned
 //     again at once.
 //   - The third Mismatch within flapWindow: the fabric moves flows by itself. Aside, with ErrUnstable.

@@ -17,10 +17,22 @@ type Verdict struct {
 	Wrong []Wrong
 	// Torn are ports that contradicted the map and then did not.
 	Torn int
+	// Silent are ports with a router on their path that did not answer, although all that answer do so at once.
+	Silent int
 }
 
-// Against is how many answers contradict the map. One may be an accident; two are none.
-func (v *Verdict) Against() int { return len(v.Wrong) + v.Torn }
+// silentShare: where one port in so many falls silent, and two do, they are taken to lead by silent routers now.
+const silentShare = 4
+
+// Against is how many answers contradict the map; ports that have fallen silent count as one. One may be an accident; two
+// are none.
+func (v *Verdict) Against() int {
+	n := len(v.Wrong) + v.Torn
+	if v.Silent >= 2 && v.Silent*silentShare >= v.Asked {
+		n++
+	}
+	return n
+}
 
 // Wrong is one answer that contradicts a map.
 type Wrong struct {
@@ -54,19 +66,26 @@ func (p *Prober) Verify(ctx context.Context, m *Map, ports []uint16) (Verdict, e
 }
 
 func (l *learner) verify(ctx context.Context, m *Map, ports []uint16) (v Verdict, err error) {
+	prompt, heard := 0, 0
 	for first := true; len(ports) > 0; first = false {
 		n := min(len(ports), MaxBatch/MaxHops)
-		if err = l.verifySome(ctx, m, ports[:n], first, &v); err != nil {
+		p, h, err := l.verifySome(ctx, m, ports[:n], first, &v)
+		if err != nil {
 			return v, err
 		}
+		prompt, heard = prompt+p, heard+h
 		ports = ports[n:]
+	}
+	if prompt*4 < heard*3 || heard == 0 { // packets get lost
+		v.Silent = 0
 	}
 	return v, nil
 }
 
 // verifySome asks for as many ports as fit into a batch with all their hops. Of the first it asks for every hop: what is the
-// same for all may change too.
-func (l *learner) verifySome(ctx context.Context, m *Map, ports []uint16, first bool, v *Verdict) error {
+// same for all may change too. It says how many probes were answered, and
+// how many the first time.
+func (l *learner) verifySome(ctx context.Context, m *Map, ports []uint16, first bool, v *Verdict) (prompt, heard int, err error) {
 	tells := m.tells()
 	want := map[uint16]key{}
 	got := map[uint16]key{}
@@ -83,8 +102,8 @@ func (l *learner) verifySome(ctx context.Context, m *Map, ports []uint16, first 
 		}
 		want[port] = k
 	}
-	ask := func(ports []uint16, tries int) error {
-		for range tries {
+	ask := func(ports []uint16) error {
+		for try := range 1 + l.o.Retries {
 			var shots []shot
 			for _, port := range ports {
 				for h := range m.Hops {
@@ -100,17 +119,24 @@ func (l *learner) verifySome(ctx context.Context, m *Map, ports []uint16, first 
 				return err
 			}
 			for _, s := range shots {
-				if s.kind == Expired || s.kind == Unreachable && s.from == m.Target.Dst {
+				if s.kind == Expired || s.kind == Refused && s.from == m.Target.Dst {
 					k := got[s.probe.Tuple.SrcPort]
 					k[s.probe.TTL-1] = as4(s.from)
 					got[s.probe.Tuple.SrcPort] = k
 				}
 			}
+			for _, s := range shots {
+				if s.kind != 0 {
+					if heard++; try == 0 {
+						prompt++
+					}
+				}
+			}
 		}
 		return nil
 	}
-	if err := ask(ports, 1+l.o.Retries); err != nil {
-		return err
+	if err := ask(ports); err != nil {
+		return 0, 0, err
 	}
 	var doubted []uint16
 	for _, port := range ports {
@@ -121,14 +147,17 @@ func (l *learner) verifySome(ctx context.Context, m *Map, ports []uint16, first 
 		if got[port] != (key{}) {
 			v.Answered++
 		}
+		if got[port].set() != want[port].set() {
+			v.Silent++
+		}
 		if !got[port].within(want[port]) {
 			doubted = append(doubted, port)
 			v.Wrong = append(v.Wrong, wrong(m, port, got[port]))
 			delete(got, port)
 		}
 	}
-	if err := ask(doubted, 1+l.o.Retries); err != nil {
-		return err
+	if err := ask(doubted); err != nil {
+		return 0, 0, err
 	}
 	for _, port := range doubted {
 		switch {
@@ -140,7 +169,7 @@ func (l *learner) verifySome(ctx context.Context, m *Map, ports []uint16, first 
 			v.Wrong = append(v.Wrong, wrong(m, port, got[port]))
 		}
 	}
-	return nil
+	return prompt, heard, nil
 }
 
 func wrong(m *Map, port uint16, seen key) Wrong {

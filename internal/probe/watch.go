@@ -105,7 +105,7 @@ func (e Event) String() string {
 		}
 	case e.Map != nil && e.Kind != Mismatch:
 		s += fmt.Sprintf(": %d paths, %s with %d probes", len(e.Map.Paths), e.Map.How, e.Map.Probes)
-		if e.Map.Refuted > 0 {
+		if e.Map.Refuted > 0 && e.Map.How != Modelled {
 			s += "; the configured model is wrong"
 		}
 	}

@@ -181,6 +181,40 @@ func TestAWatcherNoticesAnotherSeedAndLearnsAnew(t *testing.T) {
 	})
 }
 
+// One of four spines is silent, and then the ports move: some of those that answered do not any more.
+func TestPortsThatMoveToASilentRouterAreNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := func(seed uint32) func(tu ecmp.Tuple) []netip.Addr {
+			inner := leafSpine(4, murmur(seed))
+			return func(tu ecmp.Tuple) []netip.Addr {
+				w := inner(tu)
+				if w[1] == ip(10, 1, 0, 2) {
+					w[1], w[2] = netip.Addr{}, netip.Addr{}
+				}
+				return w
+			}
+		}
+		f := newFabric(network(1))
+		w, events := watching(t, prober(t, f, 500), WatchConfig{})
+		w.Want(to)
+		pass(time.Minute)
+		m := w.Map(to)
+		if m == nil || len(m.Paths) != 3 || m.Complete || m.Unanswered == 0 {
+			t.Fatalf("%+v", m)
+		}
+		// Every port that is known goes by the silent spine now.
+		f.set(func() {
+			f.route = func(tu ecmp.Tuple) []netip.Addr {
+				return []netip.Addr{ip(10, 0, 1, 1), {}, {}}
+			}
+		})
+		pass(30 * time.Second)
+		if w.Map(to) != nil {
+			t.Errorf("%v", kinds(*events))
+		}
+	})
+}
+
 func TestAWatcherStepsAsideWhereTheFabricSprays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		steady := leafSpine(4, murmur(1))
