@@ -28,7 +28,7 @@ const none = ^uint32(0)
 type held struct {
 	owner      *owner
 	entry      Entry
-	links      [MaxLinks]uint32 // of the entry, as places in Table.links
+	links      [MaxLinks]*link // of the entry
 	heard      time.Duration
 	prev, next uint32
 	place      uint32 // in owner.held
@@ -93,7 +93,7 @@ func (t *Table) merge(now, wall time.Duration, id peer.ID, incarnation uint64, s
 	if id == t.self {
 		return NotOwner
 	}
-	if len(s.Entries) > MaxPerOwner || id.Validate() != nil {
+	if len(s.Entries) > MaxPerOwner {
 		return Malformed
 	}
 	o, v := t.life(now, id, incarnation)
@@ -176,11 +176,15 @@ func (t *Table) empty(o *owner) {
 	clear(o.tombs)
 }
 
-// life is what is known of the peer in that incarnation; nil and why for an earlier one, or where there is no room.
+// life is what is known of the peer in that incarnation; nil and why for an earlier one, for no
+// peer's ID, or where there is no room.
 func (t *Table) life(now time.Duration, id peer.ID, incarnation uint64) (*owner, Verdict) {
 	o := t.owners[id]
 	switch {
 	case o == nil:
+		if id.Validate() != nil {
+			return nil, Malformed
+		}
 		if len(t.owners) >= MaxOwners && !t.evict() {
 			return nil, Quota
 		}
@@ -258,7 +262,7 @@ func (t *Table) renew(now time.Duration, at uint32, e *Entry) {
 	if e.Phase == h.entry.Phase && e.Stamp == h.entry.Stamp && slices.Equal(e.Links, h.entry.Links) {
 		if e.Phase == Active {
 			for _, l := range h.links[:len(e.Links)] {
-				t.change(l, 0, e.Bytes-h.entry.Bytes)
+				l.change(0, e.Bytes-h.entry.Bytes)
 			}
 		}
 		h.entry = *e
@@ -281,8 +285,8 @@ func (t *Table) put(at uint32, e *Entry) {
 	for n, id := range e.Links {
 		l := t.hold(id)
 		h.links[n] = l
-		t.change(l, 1, e.Bytes)
-		if t.links[l].own > 0 {
+		l.change(1, e.Bytes)
+		if l.own > 0 {
 			t.contest(l, h.owner.id, e)
 		}
 	}
@@ -295,7 +299,7 @@ func (t *Table) lift(at uint32) {
 		return
 	}
 	for _, l := range h.links[:len(h.entry.Links)] {
-		t.change(l, -1, -h.entry.Bytes)
+		l.change(-1, -h.entry.Bytes)
 		t.unhold(l)
 	}
 }

@@ -81,7 +81,32 @@ func naiveLoad(rows []Row) map[ecmp.LinkID]LinkLoad {
 // naiveCost is what one more flow would find: the worst link by exact fractions, of those that not all paths share.
 type naiveCost struct {
 	rate, bytes *big.Rat
-	flows       int
+	flows       int // on all links together
+	free        *big.Int
+}
+
+// add is the rate with n flows more.
+func (a naiveCost) add(n int64) *big.Rat {
+	more := new(big.Rat).Add(a.rate, new(big.Rat).SetFrac(big.NewInt(n), a.free))
+	if more.Sign() < 0 {
+		return new(big.Rat)
+	}
+	return more
+}
+
+// naiveGreater counts the rows that lose against e and share a link with it, which not all paths of the set have.
+func naiveGreater(rows []Row, s *Set, self peer.ID, e *Entry) (n int64) {
+	for _, r := range rows {
+		if r.Entry.Stamp < e.Stamp || r.Entry.Stamp == e.Stamp && (r.Owner < self || r.Owner == self && r.Entry.ID < e.ID) {
+			continue
+		}
+		if slices.ContainsFunc(e.Links, func(l ecmp.LinkID) bool {
+			return slices.Contains(r.Entry.Links, l) && slices.ContainsFunc(s.paths, func(p ecmp.Path) bool { return !slices.Contains(p.Links, l) })
+		}) {
+			n++
+		}
+	}
+	return n
 }
 
 func (a naiveCost) compare(b naiveCost) int {
@@ -91,7 +116,7 @@ func (a naiveCost) compare(b naiveCost) int {
 func naiveCosts(s *Set, loads map[ecmp.LinkID]LinkLoad, background map[ecmp.LinkID]int64) []naiveCost {
 	var costs []naiveCost
 	for pi, p := range s.paths {
-		c := naiveCost{rate: big.NewRat(1, 1), bytes: new(big.Rat)}
+		c := naiveCost{rate: big.NewRat(1, 1), bytes: new(big.Rat), free: big.NewInt(1)}
 		first := true
 		for j, id := range p.Links {
 			everywhere := true
@@ -103,7 +128,7 @@ func naiveCosts(s *Set, loads map[ecmp.LinkID]LinkLoad, background map[ecmp.Link
 			}
 			l, capacity := loads[id], s.caps[pi][j]
 			free := big.NewInt(max(capacity-background[id], capacity/64, 1))
-			of := naiveCost{rate: new(big.Rat).SetFrac(big.NewInt(int64(l.Flows)+1), free), bytes: new(big.Rat).SetFrac(big.NewInt(l.Bytes), free)}
+			of := naiveCost{free: free, rate: new(big.Rat).SetFrac(big.NewInt(int64(l.Flows)+1), free), bytes: new(big.Rat).SetFrac(big.NewInt(l.Bytes), free)}
 			of.flows = c.flows
 			if first || of.compare(c) > 0 {
 				c = of
@@ -161,8 +186,8 @@ func (t *Table) audit(f failer, background map[ecmp.LinkID]int64) {
 			seen++
 		}
 	}
-	if seen != len(loads) || len(t.byLink)+len(t.freeLinks) != len(t.links) {
-		f.Fatalf("%d loaded links known, %d by the rows; %d named, %d free, %d in all", seen, len(loads), len(t.byLink), len(t.freeLinks), len(t.links))
+	if seen != len(loads) {
+		f.Fatalf("%d loaded links known, %d by the rows", seen, len(loads))
 	}
 	if t.Len() != len(rows) {
 		f.Fatalf("Len %d, %d rows", t.Len(), len(rows))
@@ -178,18 +203,27 @@ func (t *Table) audit(f failer, background map[ecmp.LinkID]int64) {
 	}
 	inUse, inUsePaths := 0, 0
 	for _, s := range t.sets {
-		if s == nil {
-			continue
-		}
 		inUse, inUsePaths = inUse+1, inUsePaths+len(s.paths)
 		if s.own != own[s] {
 			f.Fatalf("set with %d own reservations counts %d", own[s], s.own)
 		}
 		costs := naiveCosts(s, loads, background)
 		t.refresh(s)
+		t.price(s)
+		for at, l := range s.idx {
+			n := 0
+			for _, r := range l.refs {
+				if r.set == s && r.at == uint32(at) {
+					n++
+				}
+			}
+			if n != 1 || !s.listens[at] {
+				f.Fatalf("place %d of a set without changes listens %v, %d times", at, s.listens[at], n)
+			}
+		}
 		for p := range costs {
 			for _, q := range []int{(p + 1) % len(costs), (p + len(costs)/2) % len(costs)} {
-				if got, want := compare(&s.cost[p], &s.cost[q]), costs[p].compare(costs[q]); got != want {
+				if got, want := compare(s.cost[p], s.cost[q]), costs[p].compare(costs[q]); got != want {
 					f.Fatalf("paths %d and %d compare as %d, want %d: %+v %+v", p, q, got, want, s.cost[p], s.cost[q])
 				}
 			}
@@ -200,6 +234,12 @@ func (t *Table) audit(f failer, background map[ecmp.LinkID]int64) {
 		best, free := naiveCheapest(costs), naiveFree(costs)
 		if got := t.cheapest(s); !slices.Contains(best, got) {
 			f.Fatalf("cheapest %d; want one of %v", got, best)
+		}
+		if len(costs) >= treeFrom {
+			s.tree.settle(s.cost)
+			if !slices.Contains(best, s.tree.pick(t.rng)) {
+				f.Fatalf("the tree's choice is not one of %v", best)
+			}
 		}
 		if len(costs) >= treeFrom && int(s.tree.nodes[1].ties) != len(best) {
 			f.Fatalf("%d paths tie, want %v", s.tree.nodes[1].ties, best)
@@ -217,8 +257,8 @@ func (t *Table) audit(f failer, background map[ecmp.LinkID]int64) {
 			}
 		}
 	}
-	if inUse != t.setCount || inUsePaths != t.setPaths {
-		f.Fatalf("%d sets with %d paths counted as %d with %d", inUse, inUsePaths, t.setCount, t.setPaths)
+	if inUse != len(t.sets) || inUsePaths != t.setPaths {
+		f.Fatalf("%d sets with %d paths counted as %d with %d", inUse, inUsePaths, len(t.sets), t.setPaths)
 	}
 	last, n := time.Duration(-1<<62), 0
 	for i := t.head; i != none; i = t.held[i].next {

@@ -42,7 +42,7 @@ func (t *Table) end(o *own) {
 	default:
 		t.stats.Unsaid++
 	}
-	*o = own{}
+	o.waiting, o.live, o.told, o.contested, o.moves = 0, false, false, false, 0 // the rest is set by who takes the place
 	t.freeOwn = append(t.freeOwn, uint16(id&(1<<slotBits-1)))
 }
 
@@ -59,13 +59,15 @@ func (t *Table) unsay(at int) {
 // that gets lost is repaired by the next section.
 func (t *Table) Take(dst []Message) []Message {
 	for _, s := range t.out {
+		dst = append(dst, Message{Owner: t.self, Incarnation: t.incarnation, Released: s.seq != 0})
+		e := &dst[len(dst)-1].Entry
 		if s.seq != 0 {
-			dst = append(dst, Message{t.self, t.incarnation, true, Entry{ID: s.id, Seq: s.seq}})
+			e.ID, e.Seq = s.id, s.seq
 			continue
 		}
 		o := t.find(s.id)
 		o.waiting, o.told = 0, true
-		dst = append(dst, Message{t.self, t.incarnation, false, o.entry})
+		*e = o.entry
 	}
 	t.out, t.releases = t.out[:0], 0
 	return dst

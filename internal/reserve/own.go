@@ -2,6 +2,7 @@ package reserve
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"shoal/internal/peer"
@@ -58,7 +59,7 @@ func (r *Request) validate(wall time.Duration) error {
 		return fmt.Errorf("reserve: policy %d does not exist; use one of %v", uint8(r.Policy), policyNames)
 	case r.Phase > Intent:
 		return fmt.Errorf("reserve: phase %d does not exist", uint8(r.Phase))
-	case r.Ready < 0 || r.Ready > (wall+MaxReady).Milliseconds():
+	case r.Ready != 0 && (r.Ready < 0 || r.Ready > (wall+MaxReady).Milliseconds()):
 		return fmt.Errorf("reserve: ready at %d ms; give a time since 1970, at most %v ahead, or 0", r.Ready, MaxReady)
 	case r.End < 0 || r.End > MaxTime:
 		return fmt.Errorf("reserve: end at %d ms; give a time since 1970, or 0", r.End)
@@ -87,6 +88,10 @@ type Grant struct {
 	Lease    time.Duration // Renew each reservation when bytes have moved, some times within it
 }
 
+func (g *Grant) reset(lease time.Duration) {
+	g.ID, g.Queued, g.Fallback, g.Legs, g.Lease = 0, false, false, g.Legs[:0], lease
+}
+
 // asked is one request on its way through a policy.
 type asked struct {
 	now, wall time.Duration
@@ -99,11 +104,12 @@ type asked struct {
 // Reserve chooses the paths of a transfer and records them. Whatever happens bytes can move: where nothing can be
 // reserved, or the policy does not, the legs say a path without a reservation. An error is the request's.
 func (t *Table) Reserve(now, wall time.Duration, req *Request, g *Grant) error {
-	*g = Grant{Legs: g.Legs[:0], Lease: t.cfg.Lease}
+	g.reset(t.cfg.Lease)
 	if err := req.validate(wall); err != nil {
 		return err
 	}
-	a := asked{now: now, wall: wall, req: req, group: req.Group, grant: g}
+	var a asked // a literal would be made aside and copied
+	a.now, a.wall, a.req, a.group, a.grant = now, wall, req, req.Group, g
 	if req.Phase == Active || req.Policy == ECMP {
 		t.choose(&a)
 		return nil
@@ -125,7 +131,7 @@ func (t *Table) Reserve(now, wall time.Duration, req *Request, g *Grant) error {
 // Start turns an Intent into Active, and chooses its paths now: the table is as fresh as it can be. It is false where
 // the Intent has ended, released or lapsed: the transfer reserves anew. Of what is Active already it tells the leg.
 func (t *Table) Start(now, wall time.Duration, id uint64, g *Grant) bool {
-	*g = Grant{Legs: g.Legs[:0], Lease: t.cfg.Lease}
+	g.reset(t.cfg.Lease)
 	o := t.find(id)
 	if o == nil {
 		return false
@@ -301,23 +307,16 @@ func (t *Table) again(o *own) (int, bool) {
 	if o.policy == Ark {
 		return t.arkAgain(o.set, o.path)
 	}
-	return t.leastAgain(o.set, o.path)
+	return t.leastAgain(o)
 }
 
 // contest marks own reservations that cross the link and lose against what has just been heard on it.
-func (t *Table) contest(link uint32, owner peer.ID, e *Entry) {
+func (t *Table) contest(link *link, owner peer.ID, e *Entry) {
 	for i := range t.own {
 		o := &t.own[i]
-		if !o.live || o.contested || o.entry.Phase != Active ||
-			!before(e.Stamp, owner, e.ID, o.entry.Stamp, t.self, o.entry.ID) {
-			continue
-		}
-		for _, l := range o.set.idx[o.set.off[o.path]:o.set.off[o.path+1]] {
-			if l == link {
-				o.contested = true
-				t.stats.Conflicts++
-				break
-			}
+		if o.live && !o.contested && o.entry.Phase == Active && e.before(owner, &o.entry, t.self) && slices.Contains(o.set.links(o.path), link) {
+			o.contested = true
+			t.stats.Conflicts++
 		}
 	}
 }

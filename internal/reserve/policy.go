@@ -45,6 +45,9 @@ func (p *Policy) UnmarshalText(text []byte) error {
 
 // share is the part of a transfer that flow number i of n takes: equal parts, the first bytes%n of them a byte more.
 func share(bytes int64, i, n int) int64 {
+	if n == 1 {
+		return bytes
+	}
 	part := bytes / int64(n)
 	if int64(i) < bytes%int64(n) {
 		part++

@@ -250,6 +250,10 @@ func TestChoicesAreTheNaiveTwins(t *testing.T) {
 					costs := naiveCosts(o.set, naiveLoad(rows), background)
 					best := naiveCheapest(costs)
 					better := costs[best[0]].rate.Cmp(costs[o.path].rate) < 0
+					if better && costs[best[0]].flows > 0 { // even when all that lose against this one go there too
+						n := naiveGreater(rows, o.set, x.self, &o.entry)
+						better = costs[best[0]].add(n).Cmp(costs[o.path].add(-n)) < 0
+					}
 					if o.policy == Ark {
 						best = naiveFree(costs)
 						better = len(best) > 0 && !slices.Contains(best, o.path)

@@ -20,17 +20,27 @@ type Set struct {
 	next  *Set // with the same key
 
 	// What follows holds while the set is in use.
-	slot   int // in Table.sets; -1 while it is put aside
+	in     *Table // nil while it is put aside
+	place  int    // in Table.sets
 	used   uint64
 	own    int      // own reservations on its paths: while there are any it is not put aside
-	common []uint32 // links that all its paths have
+	common []*link  // links that all its paths have
 	off    []uint32 // where the other links of each path begin in idx; one more at the end
-	idx    []uint32
-	cost   []cost
-	taken  []uint64 // bit: another link of the path than the common ones has a reservation
-	dirty  []uint64 // bit: cost and taken are out of date
-	stale  bool     // any bit of dirty is set
-	tree   tree     // of cost, from treeFrom paths on
+	idx    []*link
+	// listens says of each place in idx whether the link's refs have it, deaf of which paths that is not so for all links.
+	listens []bool
+	deaf    []uint64
+	dirty   []uint64 // bit: what is below is out of date
+	stale   bool     // any bit of dirty is set
+	taken   []uint64 // bit: another link of the path than the common ones has a reservation
+	narrow  []int64  // free capacity of the narrowest link, bit/s
+	alike   bool     // all paths are equally wide
+	resized bool     // alike is out of date
+
+	// The costs are reckoned when taken and alike do not say enough.
+	cost     []cost
+	unpriced []uint64 // bit: the cost is out of date
+	tree     tree     // of cost, from treeFrom paths on
 }
 
 // Len is the number of paths.
@@ -38,6 +48,9 @@ func (s *Set) Len() int { return len(s.paths) }
 
 // Path is the path with index i. Nobody changes it.
 func (s *Set) Path(i int) ecmp.Path { return s.paths[i] }
+
+// links are those of a path that a choice can avoid.
+func (s *Set) links(path int) []*link { return s.idx[s.off[path]:s.off[path+1]] }
 
 // Paths registers equal-cost paths, in their order; the same lists of links are the same set, so that destinations
 // behind one leaf share it. capacity gives a link's capacity in bit/s, 0 where it is unknown; a link that is known
@@ -73,7 +86,7 @@ func (t *Table) Paths(paths []ecmp.Path, capacity func(ecmp.LinkID) int64) (*Set
 			return s, nil
 		}
 	}
-	s := &Set{paths: slices.Clone(paths), caps: caps, key: key, slot: -1}
+	s := &Set{paths: slices.Clone(paths), caps: caps, key: key}
 	t.use(s)
 	return s, nil
 }
@@ -83,35 +96,32 @@ func (t *Table) Paths(paths []ecmp.Path, capacity func(ecmp.LinkID) int64) (*Set
 func (t *Table) use(s *Set) bool {
 	t.uses++
 	s.used = t.uses
-	if s.slot >= 0 {
-		if s.slot >= len(t.sets) || t.sets[s.slot] != s {
-			panic(fmt.Sprintf("reserve: a set of another table, with %d paths", len(s.paths)))
-		}
+	if s.in == t {
 		return true
 	}
-	for t.setCount >= MaxSets || t.setPaths+len(s.paths) > MaxSetPaths {
+	if s.in != nil {
+		panic(fmt.Sprintf("reserve: %s uses a set of %s, with %d paths", t.self, s.in.self, len(s.paths)))
+	}
+	for len(t.sets) >= MaxSets || t.setPaths+len(s.paths) > MaxSetPaths {
 		if !t.putAside() {
 			return false
 		}
 	}
-	if n := len(t.freeSets); n > 0 {
-		s.slot, t.freeSets = t.freeSets[n-1], t.freeSets[:n-1]
-		t.sets[s.slot] = s
-	} else {
-		s.slot, t.sets = len(t.sets), append(t.sets, s)
-	}
+	s.in, s.place, t.sets = t, len(t.sets), append(t.sets, s)
 	s.next, t.byKey[s.key] = t.byKey[s.key], s
-	t.setCount++
 	t.setPaths += len(s.paths)
-	words := (len(s.paths) + 63) / 64
-	s.cost, s.taken, s.dirty = make([]cost, len(s.paths)), make([]uint64, words), make([]uint64, words)
+	n, words := len(s.paths), (len(s.paths)+63)/64
+	s.cost, s.narrow = make([]cost, n), make([]int64, n)
+	for _, b := range []*[]uint64{&s.taken, &s.dirty, &s.deaf, &s.unpriced} {
+		*b = make([]uint64, words)
+	}
 	t.connect(s)
 	t.sizeLinks(s)
 	for p := range s.paths {
-		t.price(s, p)
+		s.dirty[p>>6] |= 1 << (p & 63)
+		s.deaf[p>>6] |= 1 << (p & 63)
 	}
-	s.stale = false
-	clear(s.dirty)
+	s.stale = true
 	return true
 }
 
@@ -129,25 +139,24 @@ func (t *Table) connect(s *Set) {
 			common := in[l] == len(s.paths)
 			switch {
 			case !common:
-				i := t.hold(l)
-				s.idx = append(s.idx, i)
-				t.links[i].refs = append(t.links[i].refs, ref{uint32(s.slot), uint32(pi)})
+				s.idx = append(s.idx, t.hold(l))
 			case pi == 0:
 				s.common = append(s.common, t.hold(l))
 			}
 		}
 	}
 	s.off = append(s.off, uint32(len(s.idx)))
+	s.listens = make([]bool, len(s.idx))
 }
 
 func (t *Table) sizeLinks(s *Set) {
-	if s.slot < 0 {
+	if s.in == nil {
 		return
 	}
 	for pi, p := range s.paths {
 		for j, id := range p.Links {
-			if l := &t.links[t.byLink[id]]; l.capacity != s.caps[pi][j] {
-				t.size(l, s.caps[pi][j], l.background)
+			if l := t.links[id]; l.capacity != s.caps[pi][j] {
+				l.size(s.caps[pi][j], l.background)
 			}
 		}
 	}
@@ -157,26 +166,21 @@ func (t *Table) sizeLinks(s *Set) {
 func (t *Table) putAside() bool {
 	var s *Set
 	for _, c := range t.sets {
-		if c != nil && c.own == 0 && (s == nil || c.used < s.used) {
+		if c.own == 0 && (s == nil || c.used < s.used) {
 			s = c
 		}
 	}
 	if s == nil {
 		return false
 	}
-	for _, i := range s.idx {
-		l := &t.links[i]
-		for j := 0; j < len(l.refs); j++ {
-			if l.refs[j].set == uint32(s.slot) {
-				l.refs[j] = l.refs[len(l.refs)-1]
-				l.refs = l.refs[:len(l.refs)-1]
-				j--
-			}
+	for at, l := range s.idx {
+		if s.listens[at] {
+			l.refs = slices.DeleteFunc(l.refs, func(r ref) bool { return r.set == s })
 		}
-		t.unhold(i)
+		t.unhold(l)
 	}
-	for _, i := range s.common {
-		t.unhold(i)
+	for _, l := range s.common {
+		t.unhold(l)
 	}
 	if p := t.byKey[s.key]; p != s {
 		for p.next != s {
@@ -188,28 +192,29 @@ func (t *Table) putAside() bool {
 	} else {
 		delete(t.byKey, s.key)
 	}
-	t.sets[s.slot] = nil
-	t.freeSets = append(t.freeSets, s.slot)
-	t.setCount--
+	last := len(t.sets) - 1
+	t.sets[s.place] = t.sets[last]
+	t.sets[s.place].place = s.place
+	t.sets = t.sets[:last]
 	t.setPaths -= len(s.paths)
-	*s = Set{paths: s.paths, caps: s.caps, key: s.key, slot: -1}
+	*s = Set{paths: s.paths, caps: s.caps, key: s.key}
 	t.stats.SetsPutAside++
 	return true
 }
 
 // carry puts reservations of this peer on a path of a set in use, or takes them off.
 func (t *Table) carry(s *Set, path int, flows int32, bytes int64) {
-	for _, i := range s.idx[s.off[path]:s.off[path+1]] {
-		t.links[i].own += flows
-		t.change(i, flows, bytes)
+	for _, l := range s.links(path) {
+		l.own += flows
+		l.change(flows, bytes)
 	}
-	for _, i := range s.common {
-		t.change(i, flows, bytes)
+	for _, l := range s.common {
+		l.change(flows, bytes)
 	}
 	s.own += int(flows)
 }
 
-// refresh brings cost and taken up to date: as many steps as paths have changed since.
+// refresh brings taken and alike up to date: as many steps as paths have changed since.
 func (t *Table) refresh(s *Set) {
 	if !s.stale {
 		return
@@ -220,29 +225,71 @@ func (t *Table) refresh(s *Set) {
 			continue
 		}
 		s.dirty[w] = 0
+		s.unpriced[w] |= d
+		if deaf := d & s.deaf[w]; deaf != 0 {
+			s.deaf[w] &^= deaf
+			for ; deaf != 0; deaf &= deaf - 1 {
+				t.listen(s, w<<6+bits.TrailingZeros64(deaf))
+			}
+		}
 		for ; d != 0; d &= d - 1 {
 			p := w<<6 + bits.TrailingZeros64(d)
-			t.price(s, p)
+			var flows int32
+			narrow := int64(MaxCapacity)
+			for _, l := range s.links(p) {
+				flows |= l.flows
+				narrow = min(narrow, l.free)
+			}
+			bit := d & -d
+			if flows == 0 {
+				s.taken[w] &^= bit
+			} else {
+				s.taken[w] |= bit
+			}
+			if narrow != s.narrow[p] {
+				s.narrow[p], s.resized = narrow, true
+			}
+		}
+	}
+	if s.resized {
+		s.resized = false
+		s.alike = !slices.ContainsFunc(s.narrow, func(n int64) bool { return n != s.narrow[0] })
+	}
+}
+
+// listen has all links of the path tell of their changes.
+func (t *Table) listen(s *Set, path int) {
+	for at := s.off[path]; at < s.off[path+1]; at++ {
+		if !s.listens[at] {
+			s.listens[at] = true
+			l := s.idx[at]
+			l.refs = append(l.refs, ref{dirty: &s.dirty[path>>6], bit: 1 << (path & 63), set: s, path: uint32(path), at: at})
+		}
+	}
+}
+
+// price brings the costs up to date.
+func (t *Table) price(s *Set) {
+	for w, d := range s.unpriced {
+		s.unpriced[w] = 0
+		for ; d != 0; d &= d - 1 {
+			p := w<<6 + bits.TrailingZeros64(d)
+			s.cost[p] = t.costOf(s, p)
 			s.tree.late(p)
 		}
 	}
 }
 
-// price reckons one path anew.
-func (t *Table) price(s *Set, path int) {
+func (t *Table) costOf(s *Set, path int) cost {
 	c := cost{flows: 1, free: 1} // what no choice avoids costs nothing
-	for n, i := range s.idx[s.off[path]:s.off[path+1]] {
-		l := &t.links[i]
-		of := cost{flows: uint64(l.flows) + 1, free: uint64(l.free), bytes: uint64(l.bytes), sum: c.sum}
-		if n == 0 || compare(&of, &c) > 0 {
+	var sum uint64
+	for n, l := range s.links(path) {
+		of := cost{flows: uint64(l.flows) + 1, free: uint64(l.free), bytes: uint64(l.bytes)}
+		sum += uint64(l.flows)
+		if n == 0 || compare(of, c) > 0 {
 			c = of
 		}
-		c.sum += uint64(l.flows)
 	}
-	s.cost[path] = c
-	if bit := uint64(1) << (path & 63); c.sum > 0 {
-		s.taken[path>>6] |= bit
-	} else {
-		s.taken[path>>6] &^= bit
-	}
+	c.sum = sum
+	return c
 }

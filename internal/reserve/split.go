@@ -24,7 +24,6 @@ func (t *Table) split(a *asked) {
 		t.least(a)
 		return
 	}
-	t.refresh(s)
 	var paths [MaxLegs]int
 	var rates [MaxLegs]uint64
 	n, total := 0, uint64(0)
@@ -34,7 +33,7 @@ func (t *Table) split(a *asked) {
 		if p < 0 {
 			break
 		}
-		paths[n], rates[n] = p, s.cost[p].free
+		paths[n], rates[n] = p, uint64(s.narrow[p])
 		total += rates[n]
 		t.carry(s, p, 1, 0)
 		n++
@@ -63,6 +62,7 @@ func (t *Table) split(a *asked) {
 // cheapestFree draws among the free paths of least cost, those aside that are taken already; -1 where none is free.
 func (t *Table) cheapestFree(s *Set, but []int) int {
 	t.refresh(s)
+	t.price(s)
 	best, ties := -1, 0
 	for w, taken := range s.taken {
 		for free := ^taken; free != 0; free &= free - 1 {
@@ -75,7 +75,7 @@ func (t *Table) cheapestFree(s *Set, but []int) int {
 			}
 			c := -1
 			if best >= 0 {
-				c = compare(&s.cost[p], &s.cost[best])
+				c = compare(s.cost[p], s.cost[best])
 			}
 			switch {
 			case c < 0:

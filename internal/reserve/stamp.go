@@ -49,7 +49,7 @@ func (c *clock) hear(s Stamp, wall time.Duration) bool {
 	return true
 }
 
-// before is the order of conflicts: the lesser key stays.
-func before(s Stamp, owner peer.ID, id uint64, s2 Stamp, owner2 peer.ID, id2 uint64) bool {
-	return cmp.Or(cmp.Compare(s, s2), cmp.Compare(owner, owner2), cmp.Compare(id, id2)) < 0
+// before is the order of conflicts, by the keys (Stamp, owner, ID): the lesser stays.
+func (e *Entry) before(owner peer.ID, f *Entry, other peer.ID) bool {
+	return cmp.Or(cmp.Compare(e.Stamp, f.Stamp), cmp.Compare(owner, other), cmp.Compare(e.ID, f.ID)) < 0
 }

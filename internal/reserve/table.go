@@ -41,15 +41,11 @@ type Table struct {
 	head, tail uint32 // of held, in the order of their renewal: who expires first comes first
 	marks      uint64
 
-	links       []link
-	freeLinks   []uint32
-	byLink      map[ecmp.LinkID]uint32
+	links       map[ecmp.LinkID]*link
 	backgrounds int
 
 	sets     []*Set
-	freeSets []int
 	byKey    map[uint64]*Set
-	setCount int
 	setPaths int
 	uses     uint64
 }
@@ -85,7 +81,7 @@ func New(cfg Config, self peer.ID, incarnation uint64, rng *rand.Rand) (*Table, 
 		return nil, errors.New("reserve: no random generator; give one with a seed of its own")
 	}
 	return &Table{cfg: cfg, self: self, incarnation: incarnation, rng: rng, head: none, tail: none,
-		owners: map[peer.ID]*owner{}, byLink: map[ecmp.LinkID]uint32{}, byKey: map[uint64]*Set{}}, nil
+		owners: map[peer.ID]*owner{}, links: map[ecmp.LinkID]*link{}, byKey: map[uint64]*Set{}}, nil
 }
 
 // Config returns the configuration that the table was made with.

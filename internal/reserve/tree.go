@@ -34,7 +34,7 @@ func (x *tree) join(i int, costs []cost) {
 	case r.ties == 0:
 		x.nodes[i] = l
 	default:
-		switch c := compare(&costs[l.path], &costs[r.path]); {
+		switch c := compare(costs[l.path], costs[r.path]); {
 		case c < 0:
 			x.nodes[i] = l
 		case c > 0:
