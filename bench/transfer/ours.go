@@ -183,7 +183,7 @@ func runOurs(ctx context.Context, o order, random *rand.Rand) (sample, error) {
 }
 
 // runTime is more than any single run takes.
-const runTime = 5 * time.Minute
+const runTime = 2 * time.Minute
 
 // end is a process that is told one line and answers with one.
 type end struct {
