@@ -88,17 +88,16 @@ func (s hopSet) has(h int) bool { return s>>h&1 == 1 }
 
 // reading is what a book says, as far as it goes.
 type reading struct {
-	kinds [MaxHops]hopKind
-	same  key   // the answers where they are constant, whether or not that is settled
-	keys  []key // the paths, sorted; only telling hops are set
-	of    []int // by trace: its path, or -1
-	ports []int // by path
-	known int   // traces whose path is known
-	lost  int   // traces that were asked for in vain
-	// fresh are the hops to ask for a new port, and those, by trace, that have not answered yet,
-	// matter, and may be asked again.
-	fresh     hopSet
-	telling   hopSet // the hops that paths differ at
+	kinds   [MaxHops]hopKind
+	same    key    // the answers where they are constant, whether or not that is settled
+	keys    []key  // the paths, sorted; only telling hops are set
+	of      []int  // by trace: its path, or -1
+	ports   []int  // by path
+	known   int    // traces whose path is known
+	lost    int    // traces that were asked for in vain
+	telling hopSet // the hops that paths differ at
+	fresh   hopSet // the hops to ask for a new port
+	// asks are, by trace, the hops that matter, have not answered yet, and may be asked again.
 	asks      []hopSet
 	unsettled bool // some hop is open
 	// sprays says that ports which were asked again answered in two ways, too many of them.
@@ -210,9 +209,9 @@ func (b *book) read() reading {
 	return r
 }
 
-// spare are telling hops that need not be asked: the others say as much. If they hid a choice between equal links, ports that agree
-// elsewhere would differ there half of the time; n ports of so many paths, which do not, make that unlikely enough. The
-// routers towards the target are spared first: they are the fewest, and answer for all.
+// spare are telling hops that need not be asked: the others say as much. If they hid a choice between equal links,
+// ports that agree elsewhere would differ there half of the time; n ports of so many paths, which do not, make that
+// unlikely enough. The routers towards the target are spared first: they are the fewest, and answer for all.
 func (b *book) spare(tells hopSet, paths []key, n int) (spare hopSet) {
 	if math.Pow(2, -float64(n-len(paths))) > b.miss {
 		return 0

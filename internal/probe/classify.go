@@ -38,8 +38,8 @@ func (b *book) classify(r *reading) {
 			if overlooked(1, c.answered) <= b.miss && !c.early {
 				r.kinds[h] = constant
 			}
-		// Beyond the middle a router may answer with the interface of its way back, which is another choice by another hash. So it is
-		// not believed where nothing before it differs, nor where it changes while all before is steady.
+		// Beyond the middle a router may answer with the interface of its way back, which is another choice by another
+		// hash. So it is not believed where nothing before it differs, nor where it changes while all before is steady.
 		case h >= top && !b.inbound && (last < 0 || tears && !r.sprays):
 			r.kinds[h] = mixed
 		case h >= top && !b.inbound && !tears:
@@ -94,10 +94,10 @@ func (b *book) tally(h int) (c tally) {
 // lostShare: where one port in so many does not answer, something is missing.
 const lostShare = 8
 
-// goesWith says whether the answers at hop h are of the way there, by the answers at hop g before it: telling if they are,
-// mixed if they are not, open if it is too early to tell. An interface into which a link leads is reached from one place only; and
-// where one link leads on from each place, that says which. A hash of its own does neither, but for odd answers, and for chance
-// while there are few.
+// goesWith says whether the answers at hop h are of the way there, by the answers at hop g before it: telling if they
+// are, mixed if they are not, open if it is too early to tell. An interface into which a link leads is reached from one
+// place only; and where one link leads on from each place, that says which. A hash of its own does neither, but for odd
+// answers, and for chance while there are few.
 func (b *book) goesWith(g, h int) hopKind {
 	pairs := map[[2]addr]int{}
 	n := 0

@@ -17,7 +17,8 @@ type fabric struct {
 	// route says who answers at TTL 1, 2, 3 and so on, up to the target's leaf; the zero address where a router is silent.
 	route func(t ecmp.Tuple) []netip.Addr
 	mute  bool // the target answers nothing
-	// refuses is the code of "unreachable" with which the last router answers datagrams for a port that no transfer uses; 0: it passes them on.
+	// refuses is the code of "unreachable" with which the last router answers datagrams for a port that no transfer
+	// uses; 0: it passes them on.
 	refuses byte
 
 	delay time.Duration
@@ -170,7 +171,8 @@ func murmur(seed uint32) hashing {
 	}
 }
 
-// leafSpine is the way through a leaf, one of some spines and a leaf, where all answer with the interface that a packet came in at.
+// leafSpine is the way through a leaf, one of some spines and a leaf, where all answer with the interface that a packet
+// came in at.
 func leafSpine(spines int, h hashing) func(t ecmp.Tuple) []netip.Addr {
 	return func(t ecmp.Tuple) []netip.Addr {
 		s := h(t, spines)
@@ -201,7 +203,8 @@ func prober(t *testing.T, f *fabric, rate int) *Prober {
 	return p
 }
 
-// right fails where a port of the map leads elsewhere than it says, where two paths are one, and where a packet came to the target.
+// right fails where a port of the map leads elsewhere than it says, where two paths are one, and where a packet came to
+// the target.
 func right(t *testing.T, f *fabric, m *Map, paths, perPath int) {
 	t.Helper()
 	if len(m.Paths) != paths || m.Ports.Paths() != paths {

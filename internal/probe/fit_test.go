@@ -9,8 +9,8 @@ import (
 	"shoal/internal/ecmp"
 )
 
-// clos is a configured leaf-spine fabric, and a network in memory that behaves so. Every router answers with the interface that a
-// packet came in at.
+// clos is a configured leaf-spine fabric, and a network in memory that behaves so. Every router answers with the
+// interface that a packet came in at.
 func clos(t *testing.T, spines int, leaf ecmp.Model, bond int) (*ecmp.Route, func(tu ecmp.Tuple) []netip.Addr) {
 	t.Helper()
 	c := ecmp.Config{

@@ -8,9 +8,10 @@ import (
 	"shoal/internal/ecmp"
 )
 
-// How far a target is, is found with UDP to a port on which it does not listen, because a host answers such a datagram and is not disturbed by it.
-// The TTL counts up from 1, each with a few source ports: while routers answer, the target is farther away. At the first
-// TTL at which it answers itself for any of the ports (the way of others may be longer) the routers before it are counted.
+// How far a target is, is found with UDP to a port on which it does not listen, because a host answers such a datagram
+// and is not disturbed by it. The TTL counts up from 1, each with a few source ports: while routers answer, the target
+// is farther away. At the first TTL at which it answers itself for any of the ports (the way of others may be longer)
+// the routers before it are counted.
 //
 // A target that answers no UDP is at least farther than the last router that answered; the TTLs after it are tried until
 // so many in a row are silent. So no probe of a transfer's own 5-tuple ever has a TTL with which a packet has reached the
@@ -61,7 +62,8 @@ func (l *learner) distance(ctx context.Context) (hops int, answered bool, err er
 	}
 	switch last {
 	case 0:
-		return 0, false, fmt.Errorf("%w: %s: no router answers within %d hops, nor the target (do firewalls pass ICMP time exceeded?)", ErrBlind, l.t, hopSilence)
+		return 0, false, fmt.Errorf("%w: %s: no router answers within %d hops, nor the target "+
+			"(do firewalls pass ICMP time exceeded?)", ErrBlind, l.t, hopSilence)
 	case MaxHops + 1:
 		return 0, false, fmt.Errorf("%w: %s is more than %d routers away", ErrBlind, l.t, MaxHops)
 	}

@@ -13,16 +13,17 @@ import (
 // Learn finds out which ports lead over which paths:
 //
 //  1. How many routers are on the way (hops.go).
-//  2. Each configured model is checked, if there are any: some ports of each of its paths must be answered for as it says (fit.go). The first
-//     that holds gives the whole map.
+//  2. Each configured model is checked, if there are any: some ports of each of its paths must be answered for as it
+//     says (fit.go). The first that holds gives the whole map.
 //  3. Otherwise ports are traced in a random order, until every path has PerPath of them and it is unlikely that a path is
 //     missing. Routers that never answer, and those that are the same for all ports, are soon asked no more.
 //  4. On the way a linear fit is tried. Where it is right for ports that it was not made from, it gives the rest.
-//  5. Ports that were asked for twice must have answered alike: else ErrSprays. At the end a sample is asked for again: where
-//     it answers differently now, everything starts anew, and fails with ErrUnstable after the third time.
+//  5. Ports that were asked for twice must have answered alike: else ErrSprays. At the end a sample is asked for again:
+//     where it answers differently now, everything starts anew, and fails with ErrUnstable after the third time.
 //
-// It takes some 240 probes for 4 paths, 600 for 16 and 1,900 for 64: 1, 3 and 9 s at 200 a second. What comes out short (the
-// range is used up, or MaxProbes are) has Complete false. Concurrent calls share the sockets and the Prober's rate.
+// It takes some 240 probes for 4 paths, 600 for 16 and 1,900 for 64: 1, 3 and 9 s at 200 a second. What comes out short
+// (the range is used up, or MaxProbes are) has Complete false. Concurrent calls share the sockets and the Prober's
+// rate.
 func (p *Prober) Learn(ctx context.Context, t Target, o Options) (*Map, error) {
 	if err := t.Validate(); err != nil {
 		return nil, err
@@ -192,7 +193,8 @@ func (l *learner) plan(r *reading, enough bool) (shots []shot) {
 		case r.asks[i] != 0:
 			add(t, r.asks[i])
 		case r.of[i] >= 0:
-			// A path that far fewer ports have than others may be an odd answer: it is asked for again before it is believed.
+			// A path that far fewer ports have than others may be an odd answer: it is asked for again before it is
+			// believed.
 			switch few := 8*r.ports[r.of[i]]*len(r.keys) <= r.known; {
 			case few && t.doubt < repeatTimes:
 				t.doubt++
@@ -266,7 +268,8 @@ func (l *learner) send(ctx context.Context, shots []shot) error {
 	return nil
 }
 
-// sprayed looks again, closely: ErrSprays where some ports answer differently within one batch, nil where paths have just changed.
+// sprayed looks again, closely: ErrSprays where some ports answer differently within one batch, nil where paths have
+// just changed.
 func (l *learner) sprayed(ctx context.Context, r *reading) error {
 	var hops []int
 	for h := range l.book.hops {
@@ -359,11 +362,11 @@ func (l *learner) finish(enough bool) (*Map, error) {
 	case len(r.keys) == 0:
 		return nil, fmt.Errorf("%w: %s: none of %d ports was answered for", ErrBlind, l.t, len(l.book.traces))
 	case len(r.keys) == 1 && dark && mix:
-		return nil, fmt.Errorf("%w: %s: only routers beyond the middle answer, and perhaps with the interface of their way back (if every router answers with the interface that a packet came in at, say so: inbound)",
-			ErrBlind, l.t)
+		return nil, fmt.Errorf("%w: %s: only routers beyond the middle answer, and perhaps with the interface of their way back "+
+			"(if every router answers with the interface that a packet came in at, say so: inbound)", ErrBlind, l.t)
 	case len(r.keys) == 1 && (dark || !tells && !l.known):
-		return nil, fmt.Errorf("%w: %s: the routers that answer (%s) are the same for all ports, and others do not answer (let switches send ICMP time exceeded)",
-			ErrBlind, l.t, viaText(r.same.addrs(l.book.hops)))
+		return nil, fmt.Errorf("%w: %s: the routers that answer (%s) are the same for all ports, and others do not answer "+
+			"(let switches send ICMP time exceeded)", ErrBlind, l.t, viaText(r.same.addrs(l.book.hops)))
 	case !tells:
 		k := r.same
 		m, err := l.flat(pathOf(k, l.book.hops, func(h int) bool { return true }), k, overlooked(1, r.known))
@@ -372,7 +375,8 @@ func (l *learner) finish(enough bool) (*Map, error) {
 		}
 		return m, err
 	}
-	m := &Map{Target: l.t, How: Probed, Hops: l.book.hops, Ports: ecmp.NewPortMap(len(r.keys)), Complete: enough && r.lost*lostShare < len(r.of), Miss: overlooked(len(r.keys), r.known),
+	m := &Map{Target: l.t, How: Probed, Hops: l.book.hops, Ports: ecmp.NewPortMap(len(r.keys)),
+		Complete: enough && r.lost*lostShare < len(r.of), Miss: overlooked(len(r.keys), r.known),
 		Unanswered: r.lost, Mixed: mix, options: l.o}
 	for _, k := range r.keys {
 		m.Paths = append(m.Paths, pathOf(k.over(r.same), l.book.hops, func(h int) bool { return r.kinds[h] == telling }))

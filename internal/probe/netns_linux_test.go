@@ -23,7 +23,8 @@ import (
 	"shoal/internal/ecmp"
 )
 
-// realFabric is h1 - l1 - s0..s3 - l2 - h2 of network namespaces, with the kernel's ECMP. Packets from h1 are chosen a spine for at l1.
+// realFabric is h1 - l1 - s0..s3 - l2 - h2 of network namespaces, with the kernel's ECMP. Packets from h1 are chosen a
+// spine for at l1.
 type realFabric struct {
 	t      *testing.T
 	prefix string
@@ -39,8 +40,8 @@ var (
 	realDst = netip.MustParseAddr("10.81.2.2")
 )
 
-// realScript makes the fabric. $P is what the names of the namespaces begin with, $IN whether routers answer with the interface that a packet came
-// in at.
+// realScript makes the fabric. $P is what the names of the namespaces begin with, $IN whether routers answer with the
+// interface that a packet came in at.
 const realScript = `
 ns() { n=$1; shift; ip -n $P-$n "$@"; }
 for n in h1 h2 l1 l2 s0 s1 s2 s3; do
@@ -381,7 +382,8 @@ func TestOnRealRouters(t *testing.T) {
 	}
 }
 
-// transfer sends and gets back bytes on a connection from a port until the returned function is called, which fails if something went wrong.
+// transfer sends and gets back bytes on a connection from a port until the returned function is called, which fails if
+// something went wrong.
 func (f *realFabric) transfer(port uint16) func() {
 	f.t.Helper()
 	var c net.Conn

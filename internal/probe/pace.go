@@ -2,8 +2,8 @@ package probe
 
 import "time"
 
-// bucket is a token bucket: so many probes a second in the long run, and no more than burst of them at once. Its owner locks it, and
-// gives it the time.
+// bucket is a token bucket: so many probes a second in the long run, and no more than burst of them at once. Its owner
+// locks it, and gives it the time.
 type bucket struct {
 	every time.Duration // between two tokens
 	burst int
@@ -24,8 +24,8 @@ func (b *bucket) take(now time.Duration) time.Duration {
 // minRate is what pace does not go below, in probes a second: Linux as it comes answers one a second.
 const minRate = 2
 
-// pace is how fast one target is asked. Routers answer so many probes a second and drop the rest without a word. Where fewer
-// than half are answered the rate is halved; where nearly all are, it rises by an eighth of the greatest.
+// pace is how fast one target is asked. Routers answer so many probes a second and drop the rest without a word. Where
+// fewer than half are answered the rate is halved; where nearly all are, it rises by an eighth of the greatest.
 type pace struct {
 	bucket bucket
 	rate   int

@@ -161,7 +161,8 @@ func (p *Prober) hear(a *Answer) {
 	}
 }
 
-// ask sends the shots as fast as pace and the Prober's own rate allow, and waits for their answers until timeout after the last one.
+// ask sends the shots as fast as pace and the Prober's own rate allow, and waits for their answers until timeout after
+// the last one.
 func (p *Prober) ask(ctx context.Context, shots []shot, pace *pace, timeout time.Duration) error {
 	if len(shots) == 0 {
 		return ctx.Err()

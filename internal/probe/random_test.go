@@ -14,9 +14,9 @@ import (
 	"shoal/internal/ecmp"
 )
 
-// Networks of any sort: loss, doubled answers, routers that answer few probes a second or none, a last leaf that answers with its way
-// back, a mute target, a seed that changes. A map that is learned is right, whatever happened; it misses only paths whose routers are
-// silent; and no probe comes to the target.
+// Networks of any sort: loss, doubled answers, routers that answer few probes a second or none, a last leaf that
+// answers with its way back, a mute target, a seed that changes. A map that is learned is right, whatever happened; it
+// misses only paths whose routers are silent; and no probe comes to the target.
 func TestMapsOfRandomNetworksAreRight(t *testing.T) {
 	cases := networks
 	if n, err := strconv.Atoi(os.Getenv("SHOAL_PROBE_NETWORKS")); err == nil {

@@ -85,17 +85,20 @@ type Options struct {
 	Retries int
 	// Timeout is how long an answer may take (500 ms). A switch's processor answers, not its silicon.
 	Timeout time.Duration
-	// Miss is how likely a path may be overlooked that is as wide as those found (1e-6). A narrower one is overlooked more easily.
+	// Miss is how likely a path may be overlooked that is as wide as those found (1e-6). A narrower one is overlooked
+	// more easily.
 	Miss float64
-	// HopPort is a UDP port on which the target does not listen (33434, traceroute's). Datagrams to it tell how far the target is.
+	// HopPort is a UDP port on which the target does not listen (33434, traceroute's). Datagrams to it tell how far the
+	// target is.
 	HopPort uint16
-	// Inbound says that every router answers with the address of the interface that the probe came in at. Linux, and what is
-	// built on it, does so with icmp_errors_use_inbound_ifaddr only, and else may mean its way back. So without Inbound, routers
-	// beyond the middle of the way are believed only where their answers go with those of routers before them. What that
-	// costs: parallel links down from a spine are not told apart, and where all spines are silent nothing is.
+	// Inbound says that every router answers with the address of the interface that the probe came in at. Linux, and
+	// what is built on it, does so with icmp_errors_use_inbound_ifaddr only, and else may mean its way back. So without
+	// Inbound, routers beyond the middle of the way are believed only where their answers go with those of routers
+	// before them. What that costs: parallel links down from a spine are not told apart, and where all spines are
+	// silent nothing is.
 	Inbound bool
-	// Models are routes of configured fabrics. The first that explains the answers is used in place of further probes. One whose hashes are
-	// not all known (ecmp.Route.Known) says nothing, and is passed over.
+	// Models are routes of configured fabrics. The first that explains the answers is used in place of further probes.
+	// One whose hashes are not all known (ecmp.Route.Known) says nothing, and is passed over.
 	Models []*ecmp.Route
 	// Skip says which ports must not be probed now: those where a connection is being made, and those that others use. Nil:
 	// none. It is called concurrently, before each probe.
@@ -193,19 +196,20 @@ type Map struct {
 	Target Target
 	// Ports are the source ports of each path: PerPath of them, or fewer where Complete is false.
 	Ports *ecmp.PortMap
-	// Paths have the same order on every peer that sees the same routers. Via are the routers' addresses from the own leaf to the
-	// target's, "*" where one does not answer, or tells nothing (Mixed); or switch names, where a model explains the answers. Links are the links between switches on the way, each named by the
-	// address of the interface into which it leads, so that peers which learn apart agree; or as the model names them. Links that all
-	// paths share are left out, unless there is one path only.
+	// Paths have the same order on every peer that sees the same routers. Via are the routers' addresses from the own
+	// leaf to the target's, "*" where one does not answer, or tells nothing (Mixed); or switch names, where a model
+	// explains the answers. Links are the links between switches on the way, each named by the address of the interface
+	// into which it leads, so that peers which learn apart agree; or as the model names them. Links that all paths
+	// share are left out, unless there is one path only.
 	Paths []ecmp.Path
 	How   How
 	Model *ecmp.Route // the one of Options.Models that explains the answers; nil where How is not Modelled
 	Hops  int         // routers on the way
-	// Complete says that every path has PerPath ports, that Miss is as small as was asked for, and that nearly all ports answered:
-	// else there may be paths whose routers are silent.
+	// Complete says that every path has PerPath ports, that Miss is as small as was asked for, and that nearly all
+	// ports answered: else there may be paths whose routers are silent.
 	Complete bool
-	// Miss bounds how likely the map is wrong by chance. Probed: a path that is as wide as the others was overlooked. Fitted,
-	// Modelled: a wrong one was right for all ports that it was checked on.
+	// Miss bounds how likely the map is wrong by chance. Probed: a path that is as wide as the others was overlooked.
+	// Fitted, Modelled: a wrong one was right for all ports that it was checked on.
 	Miss float64
 	// Probes were sent, and so many of them Answered. Ports that were asked for in vain are Unanswered.
 	Probes, Answered, Unanswered int

@@ -10,7 +10,8 @@ import (
 type State uint8
 
 const (
-	// Learning: there is no map that may be used yet, or any more. A configured model is in this state until answers have confirmed it.
+	// Learning: there is no map that may be used yet, or any more. A configured model is in this state until answers
+	// have confirmed it.
 	Learning State = iota
 	// Trusted: the last sample agreed with the map, or nobody answered.
 	Trusted
@@ -36,14 +37,15 @@ func (s State) String() string {
 
 // trust decides for one target what to do next. Its inputs are how Verify and Learn ended; its rules, in order:
 //
-//   - A lost probe is nothing. A sample of which nothing was answered says nothing; after blindRounds of them in a row Blind is said
-//     once, and the map is used on: if it was right, it is likelier right than none.
-//   - One answer against the map, or some ports that fall silent while others answer: Suspect; the next sample follows after WatchConfig.Doubt. If it agrees, all is well.
+//   - A lost probe is nothing. A sample of which nothing was answered says nothing; after blindRounds of them in a row
+//     Blind is said once, and the map is used on: if it was right, it is likelier right than none.
+//   - One answer against the map, or some ports that fall silent while others answer: Suspect; the next sample follows
+//     after WatchConfig.Doubt. If it agrees, all is well.
 //   - Two answers against the map, in one sample or while it is suspect: Mismatch. The map is used no more and is learned
 //     again at once.
 //   - The third Mismatch within flapWindow: the fabric moves flows by itself. Aside, with ErrUnstable.
-//   - Learning fails (sprays, blind, unstable, unreachable): Aside, and again after Retry, twice that, and so on up to MaxRetry.
-//     SteppedAside is said when it begins, and when its reason changes.
+//   - Learning fails (sprays, blind, unstable, unreachable): Aside, and again after Retry, twice that, and so on up to
+//     MaxRetry. SteppedAside is said when it begins, and when its reason changes.
 //   - Learning succeeds: Trusted. Learned the first time, Relearned afterwards.
 type trust struct {
 	state     State

@@ -13,7 +13,8 @@ const MaxSample = 1024
 type Verdict struct {
 	Asked    int // ports
 	Answered int // ports with an answer that tells paths apart
-	// Wrong are the answers that contradict the map. A port that gives one is asked again, and is here twice if it gives another.
+	// Wrong are the answers that contradict the map. A port that gives one is asked again, and is here twice if it
+	// gives another.
 	Wrong []Wrong
 	// Torn are ports that contradicted the map and then did not.
 	Torn int
@@ -59,7 +60,8 @@ func (m *Map) Sample(turn, n int) (ports []uint16) {
 	return ports
 }
 
-// Verify asks for these ports of a map again, at most MaxSample of them, and says what differs. A port that does not answer says nothing.
+// Verify asks for these ports of a map again, at most MaxSample of them, and says what differs. A port that does not
+// answer says nothing.
 func (p *Prober) Verify(ctx context.Context, m *Map, ports []uint16) (Verdict, error) {
 	l := &learner{p: p, t: m.Target, o: m.options, pace: newPace(m.options.Rate)}
 	return l.verify(ctx, m, ports[:min(len(ports), MaxSample)])
@@ -82,9 +84,8 @@ func (l *learner) verify(ctx context.Context, m *Map, ports []uint16) (v Verdict
 	return v, nil
 }
 
-// verifySome asks for as many ports as fit into a batch with all their hops. Of the first it asks for every hop: what is the
-// same for all may change too. It says how many probes were answered, and
-// how many the first time.
+// verifySome asks for as many ports as fit into a batch with all their hops. Of the first it asks for every hop: what
+// is the same for all may change too. It says how many probes were answered, and how many the first time.
 func (l *learner) verifySome(ctx context.Context, m *Map, ports []uint16, first bool, v *Verdict) (prompt, heard int, err error) {
 	tells := m.tells()
 	want := map[uint16]key{}

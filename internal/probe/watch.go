@@ -21,10 +21,11 @@ var ErrTooMany = errors.New("probe: too many targets")
 type WatchConfig struct {
 	// Options of every target; Models is what Want is given.
 	Options Options
-	// Sample is how many ports of a map are asked for in a round (8). More notices sooner that a few of many paths have changed.
+	// Sample is how many ports of a map are asked for in a round (8). More notices sooner that a few of many paths have
+	// changed.
 	Sample int
-	// Interval is between two rounds of a target (10 s). A round of 8 ports in a two-tier fabric is 17 probes: with the Prober's 500 a second, more
-	// than 290 targets make the rounds longer.
+	// Interval is between two rounds of a target (10 s). A round of 8 ports in a two-tier fabric is 17 probes: with the
+	// Prober's 500 a second, more than 290 targets make the rounds longer.
 	Interval time.Duration
 	// Doubt is the time until a round that follows on a single contradiction (1 s).
 	Doubt time.Duration
@@ -149,8 +150,8 @@ func NewWatcher(p *Prober, c WatchConfig) (*Watcher, error) {
 	return &Watcher{p: p, c: c.withDefaults(), wake: make(chan struct{}, 1), targets: map[Target]*watched{}}, nil
 }
 
-// Want has a target learned and watched from now on. Models are routes to it in configured fabrics, which are checked before
-// they are trusted. Wanting it again changes nothing, unless the models are others: then it starts anew.
+// Want has a target learned and watched from now on. Models are routes to it in configured fabrics, which are checked
+// before they are trusted. Wanting it again changes nothing, unless the models are others: then it starts anew.
 func (w *Watcher) Want(t Target, models ...*ecmp.Route) error {
 	if err := t.Validate(); err != nil {
 		return err

@@ -10,8 +10,9 @@ type Wire interface {
 	// Send puts a packet on the network: IPv4 with its header, at most MaxPacket bytes. It may be lost, and nobody says so.
 	// It does not wait for an answer. The packet is the caller's again when it returns. Concurrent calls are allowed.
 	Send(packet []byte, dst netip.Addr) error
-	// Receive waits for one ICMP message and copies it into b, without its IP header; what does not fit is cut off. Messages
-	// may be lost, doubled, late and about anything at all. One goroutine calls it. After Close it returns net.ErrClosed.
+	// Receive waits for one ICMP message and copies it into b, without its IP header; what does not fit is cut off.
+	// Messages may be lost, doubled, late and about anything at all. One goroutine calls it. After Close it returns
+	// net.ErrClosed.
 	Receive(b []byte) (n int, from netip.Addr, err error)
 	// Close ends a Receive that waits.
 	Close() error
