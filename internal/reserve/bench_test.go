@@ -140,6 +140,23 @@ func BenchmarkFlow(b *testing.B) {
 	}
 }
 
+// BenchmarkFull is least where no path is free, so that the costs decide: of four by looking, of a thousand by the tree.
+func BenchmarkFull(b *testing.B) {
+	for _, k := range []int{4, 16, 1000} {
+		b.Run(fmt.Sprintf("k=%d", k), func(b *testing.B) {
+			x := newTraffic(b, k, 1, Least)
+			for p := range k {
+				e := Entry{ID: uint64(p + 1), Seq: uint64(p + 1), Stamp: 1, Dst: "d", Bytes: 1 << 30, Links: x.req.Set.Path(p).Links}
+				x.table.Heard(0, 0, "e", &Message{Owner: "e", Incarnation: 1, Entry: e})
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				x.one(b)
+			}
+		})
+	}
+}
+
 func BenchmarkHeard(b *testing.B) {
 	x := newTraffic(b, 16, 10, Least)
 	m := &Message{Owner: "z", Incarnation: 1, Entry: Entry{ID: 1, Stamp: 1, Dst: "b", Bytes: 1 << 30, Links: x.req.Set.Path(3).Links}}

@@ -44,11 +44,18 @@ func TestOfTwoConcurrentReservationsTheGreaterKeyMoves(t *testing.T) {
 		if !moved || leg != (Leg{gx.ID, 1 - gx.Legs[0].Path, 60, true}) {
 			t.Errorf("%v: the loser moved %v to %+v", p, moved, leg)
 		}
+		// It has lost nothing on its new path: who comes later goes, even where the old one is free again.
+		later := entry(1, 1)
+		later.Links, later.Stamp = xs.Path(leg.Path).Links, StampAt(noon+100*time.Millisecond)
+		x.Heard(0, noon, "c", &Message{"c", 1, false, later})
+		x.Heard(0, noon, "y", &Message{"y", 1, true, Entry{ID: gy.ID, Seq: 1000}})
 		if _, again := x.Move(0, noon, gx.ID); again {
 			t.Errorf("%v: it moves twice", p)
 		}
+		x.Heard(0, noon, "c", &Message{"c", 1, true, Entry{ID: 1, Seq: 2}})
+		x.Heard(0, noon, "y", &Message{"y", 1, false, Entry{ID: gy.ID, Seq: 1001, Stamp: StampAt(noon), Dst: "dst", Links: ys.Path(gy.Legs[0].Path).Links}})
 		pass(t, 0, x, y)
-		if x.Digest() != y.Digest() || y.Rows(nil)[0].Entry.Bytes != 60 || x.Stats().Conflicts != 1 || x.Stats().Moves != 1 {
+		if y.Rows(nil)[0].Entry.Bytes != 60 || x.Stats().Conflicts != 1 || x.Stats().Moves != 1 {
 			t.Errorf("%v: %+v here, %+v there", p, x.Rows(nil), y.Rows(nil))
 		}
 		x.audit(t, nil)
@@ -99,6 +106,21 @@ func TestALoserMovesWhenAPathBecomesFree(t *testing.T) {
 		x.Heard(0, noon, "b", &Message{"b", 1, true, Entry{ID: 1, Seq: 2}})
 		if leg, moved := x.Move(0, noon, g.ID); !moved || leg.Path != 1 {
 			t.Errorf("%v: %+v, %v", p, leg, moved)
+		}
+		x.audit(t, nil)
+	}
+}
+
+func TestALoserStaysWhereItIsAloneAgain(t *testing.T) {
+	for _, p := range []Policy{Ark, Least, Split} {
+		x := newTable(t, "x", 1, 1)
+		g := mustReserve(t, x, 0, Request{Set: paths(t, x, spread(3, 0, 1)), Bytes: 100, Policy: p})
+		early := entry(1, 1)
+		early.Links = x.find(g.ID).entry.Links
+		x.Heard(0, noon, "b", &Message{"b", 1, false, early})
+		x.Heard(0, noon, "b", &Message{"b", 1, true, Entry{ID: 1, Seq: 2}})
+		if _, moved := x.Move(0, noon, g.ID); moved || x.Stats().Conflicts != 1 {
+			t.Errorf("%v: moved from a path of its own, %+v", p, x.Stats())
 		}
 		x.audit(t, nil)
 	}

@@ -99,7 +99,7 @@ func (w *world) begin(when time.Duration, from int, k, leaf, to int, p Policy) {
 }
 
 func (w *world) boundary(f *flow) {
-	w.at(w.now+time.Millisecond+w.upTo(30*time.Millisecond), func() {
+	w.at(w.now+time.Millisecond+w.upTo(60*time.Millisecond), func() {
 		t := w.peers[f.peer]
 		t.Renew(w.now, noon+w.now+w.skew[f.peer], f.id, 1<<29)
 		if _, moved := t.Move(w.now, noon+w.now+w.skew[f.peer], f.id); moved {
@@ -202,9 +202,9 @@ func testBurst(t *testing.T, p Policy, leaves bool) {
 		if lose > 0 {
 			w.sections(100 * time.Millisecond)
 		}
-		w.run(2 * time.Second)
+		w.run(1200 * time.Millisecond)
 		w.settled(Defaults().Moves)
-		if w.moved > time.Second && lose == 0 {
+		if w.moved > 900*time.Millisecond && lose == 0 {
 			t.Fatalf("one has moved at %v", w.moved)
 		}
 		for _, l := range w.peers[0].Links(nil) {

@@ -224,7 +224,7 @@ func (t *Table) bury(o *owner, id, seq uint64) {
 				oldest, least = i, s
 			}
 		}
-		o.floor = max(o.floor, least)
+		o.floor = least
 		t.stats.FloorsRaised++
 		if oldest == id {
 			return
@@ -246,7 +246,6 @@ func (t *Table) insert(now time.Duration, o *owner, e *Entry) Verdict {
 		at, t.held = uint32(len(t.held)), append(t.held, held{})
 	}
 	t.heldCount++
-	delete(o.tombs, e.ID)
 	h := &t.held[at]
 	*h = held{owner: o, place: uint32(len(o.held))}
 	o.held = append(o.held, at)
@@ -259,7 +258,7 @@ func (t *Table) insert(now time.Duration, o *owner, e *Entry) Verdict {
 // renew replaces what the owner said before.
 func (t *Table) renew(now time.Duration, at uint32, e *Entry) {
 	h := &t.held[at]
-	if e.Phase == h.entry.Phase && e.Stamp == h.entry.Stamp && slices.Equal(e.Links, h.entry.Links) {
+	if e.Phase == h.entry.Phase && slices.Equal(e.Links, h.entry.Links) {
 		if e.Phase == Active {
 			for _, l := range h.links[:len(e.Links)] {
 				l.change(0, e.Bytes-h.entry.Bytes)

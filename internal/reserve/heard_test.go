@@ -53,6 +53,7 @@ func TestWhatIsHeardIsJudged(t *testing.T) {
 		{"without end", "b", Message{"b", 2, false, with(entry(6, 17), func(e *Entry) { e.End = MaxTime + 1 })}, Malformed},
 		{"as many links as can be", "b", Message{"b", 2, false, with(entry(6, 17), func(e *Entry) { e.Links = []ecmp.LinkID{1, 2, 3, 4, 5, 6, 7, 8} })}, Accepted},
 		{"one more", "b", Message{"b", 2, false, with(entry(7, 18), func(e *Entry) { e.Links = []ecmp.LinkID{1, 2, 3, 4, 5, 6, 7, 8, 9} })}, Malformed},
+		{"the end of it", "b", Message{"b", 2, true, Entry{ID: 1, Seq: 20}}, Accepted},
 		{"a new life", "b", Message{"b", 3, false, entry(1, 1)}, Accepted},
 	} {
 		before := x.Stats().Verdicts[c.want]
@@ -156,6 +157,11 @@ func TestDeathFreesAllThatAPeerHeld(t *testing.T) {
 		if v := x.Heard(0, noon, "b", &m); v != Old {
 			t.Errorf("a late message %+v: %v", m, v)
 		}
+	}
+	x.Heard(0, noon, "c", &Message{"c", 1, false, entry(1, 1)})
+	x.Forget("c")
+	if v := x.Heard(0, noon, "c", &Message{"c", 1, false, entry(1, 1)}); v != Old {
+		t.Errorf("a late message without sections: %v", v)
 	}
 	// It was not dead after all.
 	if v := x.Merge(0, noon, "b", 1, s); v != Accepted || x.Len() != 2 {

@@ -96,6 +96,7 @@ func TestAnIntentStandsUntilItsTime(t *testing.T) {
 		y.Tick(now, noon+now)
 	}
 	step()
+	x.Renew(now, noon+now, g.ID, 100) // a sign of life does not end it sooner
 	for now < 20*time.Second+lease-100*time.Millisecond {
 		step()
 		if x.Len() != 1 || y.Len() != 1 || y.Rows(nil)[0].Entry.Ready != ready || x.Links(nil)[0].Flows != 0 {
@@ -171,5 +172,57 @@ func TestStampsOnlyRise(t *testing.T) {
 	}
 	if s := Stamp(7<<16 | 3); s.String() != "7.3" || s.Milliseconds() != 7 || StampAt(-1) != 0 {
 		t.Error(s)
+	}
+}
+
+// One message an entry waits, however often it changes; of what nobody has heard nobody needs to hear the end.
+func TestMessagesOfOneEntryAreOne(t *testing.T) {
+	x := newTable(t, "x", 1, 1)
+	set := paths(t, x, spread(4, 0, 1))
+	a, b, c := mustReserve(t, x, 0, Request{Set: set, Bytes: 9}), mustReserve(t, x, 0, Request{Set: set, Bytes: 9}), mustReserve(t, x, 0, Request{Set: set, Bytes: 9})
+	x.Renew(lease/2, noon, b.ID, 5)
+	x.Release(0, noon, a.ID)
+	m := x.Take(nil)
+	if len(m) != 2 || m[0].Entry.ID != c.ID || m[1].Entry.ID != b.ID || m[1].Entry.Bytes != 5 || m[1].Entry.Seq != 4 {
+		t.Errorf("%+v", m)
+	}
+	x.Renew(lease, noon, b.ID, 4)
+	x.Release(lease, noon, b.ID)
+	if m = x.Take(m[:0]); len(m) != 1 || !m[0].Released || m[0].Entry.ID != b.ID || m[0].Entry.Seq != 7 || m[0].Owner != "x" || m[0].Incarnation != 1 {
+		t.Errorf("%+v", m)
+	}
+	if m = x.Take(nil); len(m) != 0 {
+		t.Errorf("taken twice: %+v", m)
+	}
+}
+
+func TestASectionIsTheSameWhileNothingChanges(t *testing.T) {
+	x := newTable(t, "x", 1, 1)
+	set := paths(t, x, spread(4, 0, 1))
+	var seen []*Section
+	step := func(what string, changes bool, f func()) {
+		t.Helper()
+		before := x.Section()
+		f()
+		after := x.Section()
+		if (before != after) != changes || changes && after.Seq <= before.Seq {
+			t.Errorf("%s: section %+v, then %+v", what, before, after)
+		}
+		seen = append(seen, after)
+	}
+	var g, h Grant
+	step("a reservation", true, func() { g = mustReserve(t, x, 0, Request{Set: set, Bytes: 9}) })
+	step("another", true, func() { h = mustReserve(t, x, 0, Request{Set: set, Bytes: 9}) })
+	step("messages taken", false, func() { x.Take(nil) })
+	step("bytes", false, func() { x.Renew(time.Millisecond, noon, g.ID, 8) })
+	step("bytes, later", true, func() { x.Renew(lease/3, noon, g.ID, 8) })
+	step("somebody else's", false, func() { x.Heard(0, noon, "b", &Message{"b", 1, false, entry(1, 1)}) })
+	step("no time", false, func() { x.Tick(lease/3, noon) })
+	step("a fabric", true, func() { x.SetFabric(77) })
+	step("the same fabric", false, func() { x.SetFabric(77) })
+	step("a release", true, func() { x.Release(0, noon, g.ID) })
+	last := seen[len(seen)-1]
+	if len(last.Entries) != 1 || last.Entries[0].ID != h.ID || last.Fabric != 77 || len(seen[1].Entries) != 2 || seen[1].Entries[0].Bytes != 9 {
+		t.Errorf("%+v, and before %+v", last, seen[1])
 	}
 }

@@ -99,6 +99,7 @@ type asked struct {
 	group     uint64
 	grant     *Grant
 	intent    *own // that turns Active: its ID goes to the first reservation
+	several   bool // flows: they get a Group
 }
 
 // Reserve chooses the paths of a transfer and records them. Whatever happens bytes can move: where nothing can be
@@ -152,9 +153,9 @@ func (t *Table) Start(now, wall time.Duration, id uint64, g *Grant) bool {
 // choose asks the policy.
 func (t *Table) choose(a *asked) {
 	if !t.use(a.req.Set) {
-		t.unreserved(a, a.req.Bytes)
+		t.ecmp(a)
 		a.grant.Fallback = true
-		t.stats.Fallbacks++
+		t.stats.Fallbacks += uint64(len(a.grant.Legs))
 		return
 	}
 	switch a.req.Policy {
@@ -192,11 +193,8 @@ func (t *Table) reserve(a *asked, path int, share int64) {
 	}
 	a.intent = nil
 	e := &o.entry
-	if a.group == 0 && (a.req.Flows > 1 || len(a.grant.Legs) > 0) {
-		a.group = a.grant.ID
-		if a.group == 0 {
-			a.group = e.ID
-		}
+	if a.group == 0 && (a.several || a.req.Flows > 1) {
+		a.group = e.ID
 	}
 	e.Stamp, e.Phase, e.Links = t.clock.next(a.wall), Active, a.req.Set.paths[path].Links
 	e.Dst, e.Bytes, e.Group, e.Ready, e.End = a.req.Dst, share, a.group, a.req.Ready, a.req.End

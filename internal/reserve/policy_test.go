@@ -86,6 +86,12 @@ func TestLeastIsTheLeastCost(t *testing.T) {
 		{"and a flow less", func(x *Table, set *Set) { take(t, x, set, 1, 5, 2, 2) }, []int{2}},
 		{"traffic that reserves nothing", func(x *Table, set *Set) { x.Background(up(0, 2), 350e9); x.Background(up(0, 0), 1e9) }, []int{1, 3}},
 		{"no capacity left is a little", func(x *Table, set *Set) { x.Background(up(0, 2), 900e9); take(t, x, set, 1, 5, 0, 0, 0, 1, 1, 3, 3, 3) }, []int{1}},
+		{"a little is better than a crowd", func(x *Table, set *Set) {
+			x.Background(up(0, 2), 900e9)
+			for i, p := range []int{0, 1, 3} {
+				take(t, x, set, uint64(100*i+1), 5, slices.Repeat([]int{p}, 20)...)
+			}
+		}, []int{2}},
 		{"on the way down too", func(x *Table, set *Set) { x.Background(down(1, 2), 390e9) }, []int{0, 1, 3}},
 		{"bytes decide between equals", func(x *Table, set *Set) {
 			take(t, x, set, 1, 1000, 0, 1, 3)
@@ -205,6 +211,11 @@ func TestSplitTakesFreePathsForLargeTransfers(t *testing.T) {
 		}
 		slices.Sort(got)
 		n := map[string]int{"four of six": 4, "flows of its own": 2}[c.name]
+		for _, r := range x.Rows(nil) {
+			if r.Owner == "x" && (r.Entry.Group == g.ID) != (len(g.Legs) > 1) {
+				t.Errorf("%s: %+v is of group %d", c.name, r, g.ID)
+			}
+		}
 		if sum != c.bytes || len(slices.Compact(got)) != len(g.Legs) || n > 0 && len(got) != n || n == 0 && c.want != nil && !slices.Equal(got, c.want) || c.want == nil && len(got) != 1 {
 			t.Errorf("%s: %+v", c.name, g)
 		}
@@ -259,33 +270,39 @@ func TestPathsThatShareALink(t *testing.T) {
 	}
 }
 
-// A set that nobody asks is told of changes some times, then no more; when it is asked it knows all of them.
+// A set that nobody asks is told of changes some times, then no more; when it is asked it knows all of them. Who is asked
+// hears of everything, also when others beside it fall silent.
 func TestASetThatIsNotAskedListensNoMore(t *testing.T) {
 	x := newTable(t, "x", 1, 1)
-	used, other := paths(t, x, spread(4, 0, 1)), paths(t, x, spread(4, 0, 2))
-	mustReserve(t, x, 0, Request{Set: other, Bytes: 1, Policy: Ark})
-	x.audit(t, nil)
-	for range 4 * maxVain {
-		g := mustReserve(t, x, 0, Request{Set: used, Bytes: 1, Policy: Ark, Flows: 3})
+	var sets []*Set
+	for leaf := range 6 {
+		sets = append(sets, paths(t, x, spread(4, 0, leaf+1)))
+	}
+	for _, s := range sets {
+		x.refresh(s)
+	}
+	used, beside, idle := sets[0], sets[5], sets[3]
+	for i := range 4 * maxVain {
+		g := mustReserve(t, x, 0, Request{Set: used, Bytes: 1, Policy: Ark, Flows: 1 + i%4})
+		x.refresh(beside)
+		if beside.freePaths() != 3-i%4 {
+			t.Fatalf("%d of its ways up are taken, and it finds %d free", len(g.Legs), beside.freePaths())
+		}
 		for _, l := range g.Legs {
 			x.Release(0, noon, l.ID)
 		}
 	}
-	n := 0
-	for _, l := range x.links {
-		for _, r := range l.refs {
-			if r.set == other && l.id < down(0, 0) {
-				n++
+	for p := range 4 {
+		for _, r := range x.links[up(0, p)].refs {
+			if r.set == idle {
+				t.Errorf("the way up to %d still tells a set that nobody asks", p)
 			}
 		}
 	}
-	if n != 1 { // path 0 is taken all the time, so that nothing has changed there
-		t.Errorf("%d ways up still tell a set that nobody asks", n)
-	}
-	for range 3 {
+	for range 4 {
 		mustReserve(t, x, 0, Request{Set: used, Bytes: 1, Policy: Ark})
 	}
-	if g := mustReserve(t, x, 0, Request{Set: other, Bytes: 1, Policy: Ark}); !g.Fallback {
+	if g := mustReserve(t, x, 0, Request{Set: idle, Bytes: 1, Policy: Ark}); !g.Fallback {
 		t.Errorf("all are taken: %+v", g)
 	}
 	x.audit(t, nil)

@@ -68,8 +68,8 @@ func tell(t *rapid.T, sections bool) *history {
 			h.sections = slices.DeleteFunc(h.sections, func(s naiveSection) bool { return s.owner == id })
 		}
 		h.messages = x.Take(h.messages)
-		if sections || x.incarnation > 1 || x.seq == 0 {
-			h.sections = append(h.sections, naiveSection{id, x.incarnation, x.Section()}) // a new life that has said nothing yet
+		if n := len(h.messages); n == 0 || h.messages[n-1].Owner != id || h.messages[n-1].Incarnation != x.incarnation {
+			h.sections = append(h.sections, naiveSection{id, x.incarnation, x.Section()}) // a life that has said nothing yet
 		}
 		h.last = append(h.last, x)
 	}

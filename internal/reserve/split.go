@@ -45,6 +45,7 @@ func (t *Table) split(a *asked) {
 		t.least(a)
 		return
 	}
+	a.several = true
 	left := a.req.Bytes
 	for i, p := range paths[:n] {
 		part := left
