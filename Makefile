@@ -57,6 +57,10 @@ lab: build ## path policies on a real fabric of network namespaces; needs root. 
 bench-transfer: ## the mover beside iperf3 and mooncake-transfer-engine, where they are installed
 	@go run ./bench/transfer $(ARGS)
 
+.PHONY: transfer-10g
+transfer-10g: ## 10 GiB whose sender is killed in the middle arrive with the right checksum; needs 20 GiB of disk
+	@SHOAL_TRANSFER_BYTES=10737418240 go test -v -count 1 -timeout 10m -run TestAKilledSender ./internal/transfer
+
 .PHONY: fuzz
 fuzz: ## every fuzz target, FUZZTIME each
 	@scripts/fuzz.sh $(or $(FUZZTIME),60s)
