@@ -62,6 +62,33 @@ func (p *pathsFlags) show(cmd *cobra.Command, v any, table func(*term.Output)) e
 	return nil
 }
 
+// learnWithin is how long a command waits for a map that is being learned: asking for it is what begins it.
+const learnWithin = 30 * time.Second
+
+// pathMap asks for a map, and waits while it is being learned.
+func (p *pathsFlags) pathMap(cmd *cobra.Command, q url.Values) (m agent.PathMap, err error) {
+	o := term.New(cmd.ErrOrStderr())
+	defer o.Progress("")
+	tick := time.NewTicker(300 * time.Millisecond)
+	defer tick.Stop()
+	client := newAdminClient(p.admin, time.Minute)
+	for began := time.Now(); ; {
+		m = agent.PathMap{}
+		if err := client.call(cmd.Context(), "/v1/paths/map?"+q.Encode(), nil, &m); err != nil {
+			return m, fmt.Errorf("paths: %w", err)
+		}
+		if m.State != "learning" || time.Since(began) > learnWithin {
+			return m, nil
+		}
+		o.Progress(fmt.Sprintf("paths: the ways to %s are being learned: %s, %.0f s", m.Peer, m.Reason, time.Since(began).Seconds()))
+		select {
+		case <-tick.C:
+		case <-cmd.Context().Done():
+			return m, cmd.Context().Err()
+		}
+	}
+}
+
 func pathsMapCommand() *cobra.Command {
 	var p pathsFlags
 	var all bool
@@ -82,9 +109,9 @@ func pathsMapCommand() *cobra.Command {
 		if all {
 			q.Set("all", "1")
 		}
-		var m agent.PathMap
-		if err := newAdminClient(p.admin, time.Minute).call(cmd.Context(), "/v1/paths/map?"+q.Encode(), nil, &m); err != nil {
-			return fmt.Errorf("paths: %w", err)
+		m, err := p.pathMap(cmd, q)
+		if err != nil {
+			return err
 		}
 		if format == "mooncake" {
 			list := m.Interleaved(64)
@@ -148,6 +175,9 @@ func pathsVerifyCommand() *cobra.Command {
 			return err
 		}
 		q := url.Values{"peer": {args[0]}, "protocol": {p.protocol}, "ports": {strconv.Itoa(ports)}}
+		if _, err := p.pathMap(cmd, q); err != nil {
+			return err
+		}
 		var r agent.VerifyReply
 		if err := newAdminClient(p.admin, 2*time.Minute).call(cmd.Context(), "/v1/paths/verify?"+q.Encode(), struct{}{}, &r); err != nil {
 			return fmt.Errorf("paths: %w", err)
