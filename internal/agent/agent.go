@@ -272,16 +272,8 @@ func (a *Agent) inFlight() int {
 	return a.node.InFlight()
 }
 
-// tickInterval is how often the node publishes what has changed; at most the anti-entropy interval, and some times in a
-// lease of a path.
+// tickInterval is how often the node publishes what has changed; at most the anti-entropy interval.
 func (a *Agent) tickInterval() time.Duration {
-	if a.paths != nil {
-		return min(a.roundInterval(), a.cfg.Paths.Lease/6)
-	}
-	return a.roundInterval()
-}
-
-func (a *Agent) roundInterval() time.Duration {
 	if i := a.cfg.Cluster.Interval; i > 0 {
 		return min(i, 500*time.Millisecond)
 	}

@@ -142,6 +142,7 @@ func (p *paths) run(ctx context.Context, l net.Listener) error {
 	watch, end := context.WithCancel(ctx)
 	var probing sync.WaitGroup
 	probing.Go(func() { p.probing(watch) })
+	probing.Go(func() { p.leases(watch) })
 	err := p.mover.Serve(l)
 	p.mover.Close()
 	end()
@@ -150,6 +151,20 @@ func (p *paths) run(ctx context.Context, l net.Listener) error {
 		return nil
 	}
 	return err
+}
+
+// leases looks often whose time is over: what a crash has left behind is free when its lease ends, not when the node next publishes.
+func (p *paths) leases(ctx context.Context) {
+	tick := time.NewTicker(max(p.cfg.Lease/60, 5*time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			p.table(func(t *reserve.Table, now, wall time.Duration) { t.Tick(now, wall) })
+		}
+	}
 }
 
 // tell sends reservations to those whose flows can share a link with them; the others hear of them by anti-entropy.
