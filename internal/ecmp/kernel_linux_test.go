@@ -30,6 +30,9 @@ func newNamespace(t *testing.T, nextHops int) *namespace {
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Skip("asking the kernel for its choices needs the command ip (iproute2)")
 	}
+	if out, err := exec.Command("unshare", "--net", "true").CombinedOutput(); err != nil {
+		t.Skipf("no network namespaces here: %v %s", err, out)
+	}
 	if _, err := os.Stat("/proc/sys/net/ipv4/fib_multipath_hash_seed"); err != nil {
 		t.Skip("this kernel has no net.ipv4.fib_multipath_hash_seed (Linux 6.11), so that its hash is not known")
 	}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -23,8 +22,8 @@ const patience = 45 * time.Second
 // up brings a small lab up with agents, or skips the test and says why.
 func up(t *testing.T, change func(*lab.Config, *Config)) (*lab.Fabric, *Fleet) {
 	t.Helper()
-	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
-		t.Skip("NOT RUN: a lab needs Linux and root: network namespaces")
+	if err := lab.Supported(); err != nil {
+		t.Skip("NOT RUN:", err)
 	}
 	lc, fc := lab.Defaults(), Defaults()
 	lc.Name = fmt.Sprintf("shoal-t%d", os.Getpid())

@@ -81,6 +81,9 @@ func newRealFabric(t *testing.T, inbound bool) *realFabric {
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Skip("there is no ip command (iproute2)")
 	}
+	if out, err := exec.Command("unshare", "--net", "true").CombinedOutput(); err != nil {
+		t.Skipf("no network namespaces here: %v %s", err, out)
+	}
 	if _, err := os.Stat("/proc/sys/net/ipv4/fib_multipath_hash_seed"); err != nil {
 		t.Skip("the kernel has no fib_multipath_hash_seed (Linux 6.11)")
 	}
