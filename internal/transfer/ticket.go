@@ -1,9 +1,11 @@
 package transfer
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"fmt"
 )
 
@@ -29,6 +31,8 @@ type Ticket struct {
 	secret ticketSecret
 }
 
+var errShort = errors.New("too few")
+
 // String names the ticket without giving it away.
 func (t Ticket) String() string { return fmt.Sprintf("ticket %x", t.id) }
 
@@ -45,8 +49,8 @@ func (t *Ticket) UnmarshalText(text []byte) error {
 	if len(text) != base64.RawURLEncoding.EncodedLen(n) {
 		return fmt.Errorf("transfer: a ticket has %d characters, not %d", base64.RawURLEncoding.EncodedLen(n), len(text))
 	}
-	if _, err := base64.RawURLEncoding.Strict().Decode(b[:], text); err != nil {
-		return fmt.Errorf("transfer: no ticket: %w", err)
+	if got, err := base64.RawURLEncoding.Strict().Decode(b[:], text); err != nil || got != n { // it passes over line breaks
+		return fmt.Errorf("transfer: no ticket: %d bytes, %w", got, cmp.Or(err, errShort))
 	}
 	copy(t.secret[:], b[copy(t.id[:], b[:]):])
 	return nil
