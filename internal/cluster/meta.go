@@ -54,7 +54,11 @@ func decodeMeta(b []byte) (Member, error) {
 		return m, errors.New("cluster: metadata cut off in the peer address")
 	}
 	m.ID, m.PeerAddr = peer.ID(id), string(addr)
-	if control, _, ok := cutField(rest, maxAddr); ok { // none: it has no control network
+	if len(rest) > 0 { // none: of a version before control networks
+		control, _, ok := cutField(rest, maxAddr)
+		if !ok {
+			return m, errors.New("cluster: metadata cut off in the control address")
+		}
 		m.ControlAddr = string(control)
 	}
 	if m.MinVersion > m.MaxVersion {
