@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"sync"
@@ -65,7 +66,7 @@ func (h *held) Route() transfer.Route {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.legs) == 0 {
-		return transfer.Route{Legs: []transfer.Leg{{ID: anyPath}}}
+		return transfer.Route{Legs: []transfer.Leg{{ID: anyPath, Fresh: true}}} // one port for all flows of a pair would be worse than ECMP
 	}
 	var r transfer.Route
 	h.p.a.locked(func(n *node.Node, now time.Duration) {
@@ -111,7 +112,9 @@ func (h *held) Moved(bytes int64) {
 				}
 				left := l.Share
 				if h.bytes > 0 {
-					left = int64(float64(l.Share) * float64(h.left) / float64(h.bytes))
+					hi, lo := bits.Mul64(uint64(l.Share), uint64(h.left))
+					share, _ := bits.Div64(hi, lo, uint64(h.bytes)) // at most l.Share, since left is at most bytes
+					left = int64(share)
 				}
 				if t.Renew(now, wall, l.ID, left) {
 					continue

@@ -107,3 +107,22 @@ func TestAPeerThatHasMovedIsFoundAgain(t *testing.T) {
 		t.Fatalf("%+v", last)
 	}
 }
+
+// Where no path is known every transfer has a port of its own, so that ECMP spreads them.
+func TestWithoutAMapEveryTransferHasAPortOfItsOwn(t *testing.T) {
+	all := pathShoal(t, 2, 2, func(_ int, c *Config) { c.Paths.Fabric = "" })
+	w, err := all[0].paths.to(target{peer: "h1", proto: ecmp.TCP})
+	if err != nil || w.usable() {
+		t.Fatalf("%+v %v", w, err)
+	}
+	h, err := all[0].paths.hold(w, all[0].paths.policy, 1000)
+	if err != nil || len(h.Route().Legs) != 1 || !h.Route().Legs[0].Fresh || len(h.Route().Legs[0].Ports) != 0 {
+		t.Fatalf("%+v %v", h.Route(), err)
+	}
+	for range 3 {
+		r, _ := post[TransferReply](t, all[0], "/v1/transfers", TransferRequest{Peer: "h1", Bytes: 300_000})
+		if last := r[len(r)-1]; last.Error != "" || !last.Fallback || last.AnyPath != 300_000 {
+			t.Fatalf("%+v", last)
+		}
+	}
+}

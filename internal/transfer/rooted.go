@@ -23,13 +23,5 @@ func FileIn(dir, name string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("transfer: %w", err)
 	}
-	fi, err := f.Stat()
-	if err == nil && !fi.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file", name)
-	}
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("transfer: %w", err)
-	}
-	return &File{f: f, size: fi.Size()}, nil
+	return regular(f)
 }

@@ -32,9 +32,14 @@ func FileSource(path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("transfer: %w", err)
 	}
+	return regular(f)
+}
+
+// regular takes an open file over, where it is one that can be sent.
+func regular(f *os.File) (*File, error) {
 	fi, err := f.Stat()
 	if err == nil && !fi.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file", path)
+		err = fmt.Errorf("%s is no regular file", f.Name())
 	}
 	if err != nil {
 		f.Close()
