@@ -13,6 +13,7 @@ import (
 
 	"shoal/internal/fleet"
 	"shoal/internal/lab"
+	"shoal/internal/sim"
 	"shoal/internal/reserve"
 	"shoal/internal/term"
 )
@@ -128,7 +129,7 @@ func labUpCommand() *cobra.Command {
 
 func labRunCommand() *cobra.Command {
 	var l labFlags
-	w := lab.DefaultWorkload()
+	w := sim.DefaultWorkload()
 	var policies, rates, output, dir string
 	var seeds int
 	var files []string
@@ -161,7 +162,7 @@ half to hosts of the right one. Links of 100 Mb/s and sizes divided by 1,000 lea
 				return fmt.Errorf("lab: --policy: %w", err)
 			}
 		}
-		workloads, err := labWorkloads(w.On(l.cfg), rates, seeds, files)
+		workloads, err := labWorkloads(l.cfg.Of(w), rates, seeds, files)
 		if err != nil {
 			return err
 		}
@@ -171,10 +172,10 @@ half to hosts of the right one. Links of 100 Mb/s and sizes divided by 1,000 lea
 }
 
 // labWorkloads reads the saved workloads, or makes them.
-func labWorkloads(w lab.WorkloadConfig, rates string, seeds int, files []string) ([]*lab.Workload, error) {
-	var all []*lab.Workload
+func labWorkloads(w sim.WorkloadConfig, rates string, seeds int, files []string) ([]*sim.Workload, error) {
+	var all []*sim.Workload
 	for _, file := range files {
-		x, err := lab.Load(file)
+		x, err := sim.LoadWorkload(file)
 		if err != nil {
 			return nil, err
 		}
@@ -198,10 +199,10 @@ func labWorkloads(w lab.WorkloadConfig, rates string, seeds int, files []string)
 	for i := range seeds {
 		list = append(list, uint64(i+1))
 	}
-	return lab.GenerateAll(w, qps, list)
+	return sim.GenerateAll(w, qps, list)
 }
 
-func (l *labFlags) run(cmd *cobra.Command, policies []string, workloads []*lab.Workload, dir, output string) error {
+func (l *labFlags) run(cmd *cobra.Command, policies []string, workloads []*sim.Workload, dir, output string) error {
 	o := term.New(cmd.ErrOrStderr())
 	fabric, agents, down, err := l.up(cmd.Context(), o)
 	if err != nil {

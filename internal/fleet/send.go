@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"shoal/internal/lab"
+	"shoal/internal/sim"
 )
 
 // Sender has the agents play a lab's workload: every flow is a transfer that its source's agent is asked for.
@@ -48,7 +49,7 @@ func (s *Sender) Reset(ctx context.Context, _ string) error {
 }
 
 // Send moves one flow.
-func (s *Sender) Send(ctx context.Context, policy string, f lab.Flow, at func(paths ...int)) (lab.Sent, error) {
+func (s *Sender) Send(ctx context.Context, policy string, f sim.Flow, at func(paths ...int)) (lab.Sent, error) {
 	r, err := s.f.Move(ctx, policy, s.f.hosts[f.Src].Name, s.f.hosts[f.Dst].Name, f.Bytes, at)
 	return lab.Sent{Fallback: r.Fallback, Moves: r.Moves}, err
 }

@@ -31,15 +31,14 @@ var layers = []struct {
 	{"internal/load", 7},
 	{"internal/agent", 7},
 	{"internal/sim", 3},
-	{"internal/sim/workload", 4},
 	{"internal/sim/fabric", 4},
 	{"internal/sim/fluid", 5},
 	{"internal/sim/control", 6},
 	{"internal/sim/study", 9}, // compares with what a lab measured
-	{"internal/up", 8},    // starts agents, and reads their status
-	{"internal/demo", 9},  // runs shoals, one policy after the other
-	{"internal/lab", 8},   // a network to run them on
-	{"internal/fleet", 9}, // runs agents on a lab
+	{"internal/up", 8},        // starts agents, and reads their status
+	{"internal/demo", 9},      // runs shoals, one policy after the other
+	{"internal/lab", 8},       // a network to run them on
+	{"internal/fleet", 9},     // runs agents on a lab
 	{"cmd", 10},
 	{"bench", 10},
 	{"test", 10},

@@ -11,7 +11,7 @@ import (
 
 // cores are the packages that decide: what they return follows from their arguments alone.
 var cores = []string{"internal/peer", "internal/prefix", "internal/ecmp", "internal/route", "internal/reserve", "internal/replica", "internal/node", "internal/wire", "internal/emulate",
-	"internal/sim/workload", "internal/sim/fabric", "internal/sim/fluid", "internal/sim/control"}
+	"internal/sim/fabric", "internal/sim/fluid", "internal/sim/control"}
 
 // coreImports are the only packages from outside that a core may import, by prefix: computations without an outside.
 var coreImports = []string{

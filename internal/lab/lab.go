@@ -28,6 +28,7 @@ import (
 	"regexp"
 
 	"shoal/internal/ecmp"
+	"shoal/internal/sim"
 )
 
 // Limits of a fabric.
@@ -114,6 +115,13 @@ func (c Config) Validate() error {
 		return fmt.Errorf("lab: source ports %d to %d; give a range from 1024 on", c.FirstPort, c.LastPort)
 	}
 	return nil
+}
+
+// Of is the workload on such a fabric: from the left half of its leaves to the right one, as much smaller as its links are
+// slower than the paper's.
+func (c Config) Of(w sim.WorkloadConfig) sim.WorkloadConfig {
+	n := c.Pods * c.Leaves
+	return w.On(n/2*c.HostsPerLeaf, (n-n/2)*c.HostsPerLeaf, c.Rate)
 }
 
 func validName(s string) bool { return regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`).MatchString(s) }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"shoal/internal/ecmp"
+	"shoal/internal/sim"
 )
 
 // PlainPolicy is the only policy of Plain: the kernels choose source ports, and so paths.
@@ -84,7 +85,7 @@ func (p *Plain) accept(l net.Listener) {
 			return
 		}
 		p.mu.Lock()
-		if p.closed || len(p.open) >= MaxFlows {
+		if p.closed || len(p.open) >= sim.MaxFlows {
 			c.Close()
 		} else {
 			p.open[c] = true
@@ -107,7 +108,7 @@ func (p *Plain) receive(c net.Conn) {
 		return
 	}
 	n := binary.BigEndian.Uint64(head[:])
-	if n > MaxFlowBytes {
+	if n > sim.MaxFlowBytes {
 		return
 	}
 	if _, err := io.CopyN(io.Discard, c, int64(n)); err == nil {
@@ -127,7 +128,7 @@ func (p *Plain) Reset(_ context.Context, policy string) error {
 func (p *Plain) Counts(context.Context) (Counts, error) { return Counts{}, nil }
 
 // Send carries a flow over a connection of its own, from the flow's source port where it names one.
-func (p *Plain) Send(ctx context.Context, _ string, f Flow, at func(paths ...int)) (sent Sent, err error) {
+func (p *Plain) Send(ctx context.Context, _ string, f sim.Flow, at func(paths ...int)) (sent Sent, err error) {
 	src, dst := p.f.plan.hosts[f.Src], p.f.plan.hosts[f.Dst]
 	dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(src.Addr, f.Port)), Control: reuse}
 	var c net.Conn

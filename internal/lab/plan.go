@@ -2,7 +2,6 @@ package lab
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
@@ -236,9 +235,4 @@ func linkNames(f *ecmp.Fabric, p ecmp.Path) []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// stream is the random stream of this name: streams of different names have nothing to do with each other.
-func stream(seed uint64, name string) *rand.Rand {
-	return rand.New(rand.NewPCG(seed, xxh3.HashString(name)))
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"shoal/internal/sim"
 )
 
 // A run's file is JSON lines, each an object with one of four members: run (the first), flow, sample, end (the last). While
@@ -237,8 +239,8 @@ func parseResult(b []byte) (*Result, error) {
 		default:
 			return nil, fmt.Errorf("line %d: neither run, flow, sample nor end", n)
 		}
-		if len(r.FlowResults) > MaxFlows || len(r.Samples) > maxSamples {
-			return nil, fmt.Errorf("line %d: more than %d flows or %d samples", n, MaxFlows, maxSamples)
+		if len(r.FlowResults) > sim.MaxFlows || len(r.Samples) > maxSamples {
+			return nil, fmt.Errorf("line %d: more than %d flows or %d samples", n, sim.MaxFlows, maxSamples)
 		}
 	}
 	if err := lines.Err(); err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"shoal/internal/ecmp"
+	"shoal/internal/sim"
 )
 
 // Sender carries flows: the agents of the fabric, or Plain.
@@ -21,7 +22,7 @@ type Sender interface {
 	// Send moves a flow and returns when the receiver has confirmed its last byte. It is called from many goroutines at once.
 	// Whenever the flow takes other paths, Send calls at with all that it has then, as indexes among those of its pair; never
 	// after it has returned. Not to call it costs the count of flows a spine, and nothing else.
-	Send(ctx context.Context, policy string, f Flow, at func(paths ...int)) (Sent, error)
+	Send(ctx context.Context, policy string, f sim.Flow, at func(paths ...int)) (Sent, error)
 	// Counts are what happened since Reset, over all hosts. It is called when all flows have ended.
 	Counts(ctx context.Context) (Counts, error)
 }
@@ -51,7 +52,7 @@ type RunConfig struct {
 	Network   Network
 	Sender    Sender
 	Policies  []string
-	Workloads []*Workload
+	Workloads []*sim.Workload
 	// Dir is where every run leaves a file, and every workload. A run whose file is there is not run again, so that what
 	// was interrupted goes on; what was made from another workload or fabric is an error.
 	Dir string
@@ -123,7 +124,7 @@ func (c *RunConfig) Validate() error {
 			return fmt.Errorf("lab: run: the workload name %q is used twice, or is no name of at most 64 of a-z, A-Z, 0-9, '.', '-' and '_'", w.Name)
 		}
 		names[w.Name] = true
-		if err := w.fits(len(c.Network.Describe().Hosts)); err != nil {
+		if err := w.Fits(len(c.Network.Describe().Hosts)); err != nil {
 			return err
 		}
 	}
@@ -181,7 +182,7 @@ func Run(ctx context.Context, c RunConfig) error {
 type run struct {
 	cfg    *RunConfig
 	ways   *ways
-	w      *Workload
+	w      *sim.Workload
 	policy string
 	out    *recorder
 	start  time.Time
@@ -274,7 +275,7 @@ func (r *run) play(ctx context.Context) error {
 }
 
 // send carries one flow. Its time runs from its arrival in the workload, so that whatever delays its start counts.
-func (r *run) send(ctx context.Context, f Flow) {
+func (r *run) send(ctx context.Context, f sim.Flow) {
 	due := r.start.Add(f.At)
 	r.mu.Lock()
 	r.progress.Sent++

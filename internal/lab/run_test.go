@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"shoal/internal/ecmp"
+	"shoal/internal/sim"
 )
 
 // paperNetwork is the paper's fabric without packets: every look finds a thousand bytes more on every link.
@@ -46,8 +47,8 @@ type script struct {
 	mu    sync.Mutex
 	began map[int]time.Time
 	log   []string // policies, by run
-	fail  func(f Flow) error
-	take  func(f Flow) time.Duration
+	fail  func(f sim.Flow) error
+	take  func(f sim.Flow) time.Duration
 }
 
 func (s *script) Reset(_ context.Context, policy string) error {
@@ -62,7 +63,7 @@ func (s *script) Reset(_ context.Context, policy string) error {
 
 func (s *script) Counts(context.Context) (Counts, error) { return Counts{1, 2, 3}, nil }
 
-func (s *script) Send(ctx context.Context, _ string, f Flow, at func(paths ...int)) (Sent, error) {
+func (s *script) Send(ctx context.Context, _ string, f sim.Flow, at func(paths ...int)) (Sent, error) {
 	s.mu.Lock()
 	s.began[f.ID] = time.Now()
 	s.mu.Unlock()
@@ -82,14 +83,14 @@ func (s *script) Send(ctx context.Context, _ string, f Flow, at func(paths ...in
 
 // comparison is six flows, one every half second from 0.5 s on, under ecmp and ark.
 func comparison(t *testing.T) (RunConfig, *script, *paperNetwork) {
-	w := &Workload{Name: "six", Title: "six flows", QPS: 2, Seed: 1}
+	w := &sim.Workload{Name: "six", Title: "six flows", QPS: 2, Seed: 1}
 	for i := range 6 {
-		w.Flows = append(w.Flows, Flow{ID: i, At: time.Duration(i+1) * time.Second / 2, Src: i, Dst: 8 + i, Bytes: 1000})
+		w.Flows = append(w.Flows, sim.Flow{ID: i, At: time.Duration(i+1) * time.Second / 2, Src: i, Dst: 8 + i, Bytes: 1000})
 	}
 	second := *w
 	second.Name, second.Seed = "six-again", 2
 	c, s, n := DefaultRun(), &script{}, &paperNetwork{}
-	c.Network, c.Sender, c.Policies, c.Workloads, c.Dir = n, s, []string{"ecmp", "ark"}, []*Workload{w, &second}, filepath.Join(t.TempDir(), "results")
+	c.Network, c.Sender, c.Policies, c.Workloads, c.Dir = n, s, []string{"ecmp", "ark"}, []*sim.Workload{w, &second}, filepath.Join(t.TempDir(), "results")
 	return c, s, n
 }
 
@@ -166,7 +167,7 @@ func TestWhatIsThereIsNotRunAgain(t *testing.T) {
 
 func TestFailedFlowsAreCountedAndNamed(t *testing.T) {
 	c, s, _ := comparison(t)
-	s.fail = func(f Flow) error {
+	s.fail = func(f sim.Flow) error {
 		if f.ID == 2 {
 			return errors.New("connection reset")
 		}
@@ -191,7 +192,7 @@ func TestFailedFlowsAreCountedAndNamed(t *testing.T) {
 func TestARunWhoseFlowsFailEndsTheComparison(t *testing.T) {
 	c, s, _ := comparison(t)
 	c.Limit = time.Second
-	s.take = func(f Flow) time.Duration { return time.Duration(f.ID) * time.Second } // flows 3 to 5 for longer than 4 s
+	s.take = func(f sim.Flow) time.Duration { return time.Duration(f.ID) * time.Second } // flows 3 to 5 for longer than 4 s
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		err := Run(t.Context(), c)
@@ -232,7 +233,7 @@ func TestComparisonsOutOfRangeAreRefused(t *testing.T) {
 		{"without a network", func(c *RunConfig) { c.Network = nil }},
 		{"0 policies", func(c *RunConfig) { c.Policies = nil }},
 		{"17 policies", func(c *RunConfig) { c.Policies = make([]string, MaxPolicies+1) }},
-		{"1001 workloads", func(c *RunConfig) { c.Workloads = make([]*Workload, MaxWorkloads+1) }},
+		{"1001 workloads", func(c *RunConfig) { c.Workloads = make([]*sim.Workload, MaxWorkloads+1) }},
 		{"no directory", func(c *RunConfig) { c.Dir = "" }},
 		{"time limit", func(c *RunConfig) { c.Limit = 0 }},
 		{"samples", func(c *RunConfig) { c.Sample = MinSample - 1 }},
@@ -265,13 +266,13 @@ func TestBadResultsAreRefusedByLine(t *testing.T) {
 		{head + `{"sample":{"bytes":[1],"flows":[]}}` + "\n" + end, "line 2: a sample of 1 uplinks and 0 spines"},
 		{strings.Replace(head, `"format":1`, `"format":2`, 1) + end, "line 1: format 2"},
 		{head + strings.Repeat("x", maxResultLine+1), "line 2: "},
-		{head + strings.Repeat(`{"flow":{}}`+"\n", MaxFlows+1) + end, "more than 100000 flows"},
+		{head + strings.Repeat(`{"flow":{}}`+"\n", sim.MaxFlows+1) + end, "more than 100000 flows"},
 	} {
 		if _, err := parseResult([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.40q: %v, want %q", c.text, err, c.want)
 		}
 	}
-	if _, err := parseResult([]byte(head + strings.Repeat(`{"flow":{}}`+"\n", MaxFlows) + end)); err != nil {
+	if _, err := parseResult([]byte(head + strings.Repeat(`{"flow":{}}`+"\n", sim.MaxFlows) + end)); err != nil {
 		t.Errorf("at the limit: %v", err)
 	}
 	dir := t.TempDir()

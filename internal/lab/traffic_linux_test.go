@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"shoal/internal/sim"
 )
 
 func TestHostsAreInTheirNamespaces(t *testing.T) {
@@ -107,7 +109,7 @@ func TestLinksAreShapedPacketByPacket(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	sent, err := p.Send(t.Context(), PlainPolicy, Flow{Src: 0, Dst: 3, Bytes: size, Port: c.FirstPort}, func(...int) {})
+	sent, err := p.Send(t.Context(), PlainPolicy, sim.Flow{Src: 0, Dst: 3, Bytes: size, Port: c.FirstPort}, func(...int) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,11 +165,11 @@ func TestAWorkloadIsPlayedOnAFabric(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	w := DefaultWorkload().On(f.Config())
+	w := f.Config().Of(sim.DefaultWorkload())
 	w.QPS, w.Requests, w.Scale = 100, 20, 20_000
 	c := DefaultRun()
 	c.Network, c.Sender, c.Policies, c.Dir = f, p, []string{PlainPolicy}, filepath.Join(t.TempDir(), "results")
-	if c.Workloads, err = GenerateAll(w, []float64{100}, []uint64{1, 2}); err != nil {
+	if c.Workloads, err = sim.GenerateAll(w, []float64{100}, []uint64{1, 2}); err != nil {
 		t.Fatal(err)
 	}
 	if err := Run(t.Context(), c); err != nil {
@@ -212,7 +214,7 @@ func TestKernelIsPredictedWhileTransfersGoOn(t *testing.T) {
 	under := make(chan struct{})
 	ended := make(chan error, 1)
 	go func() {
-		_, err := p.Send(ctx, PlainPolicy, Flow{Src: 0, Dst: 2, Bytes: MaxFlowBytes}, func(...int) { close(under) })
+		_, err := p.Send(ctx, PlainPolicy, sim.Flow{Src: 0, Dst: 2, Bytes: sim.MaxFlowBytes}, func(...int) { close(under) })
 		ended <- err
 	}()
 	<-under

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"shoal/internal/ecmp"
+	"shoal/internal/sim"
 )
 
 // Limits of Verify.
@@ -56,7 +57,7 @@ func (p *plan) probes(c ecmp.Config, n int, seed uint64) ([]*probe, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lab: verify: %w", err)
 	}
-	random := stream(seed, "verify")
+	random := sim.Stream(seed, "verify")
 	routes := map[[2]string]*ecmp.Route{}
 	drawn := map[ecmp.Tuple]bool{}
 	var out []*probe

@@ -8,6 +8,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"shoal/internal/ecmp"
+	"shoal/internal/sim"
 )
 
 // ways tells which spine a path takes, and which links lead up to which spine.
@@ -20,7 +21,7 @@ type ways struct {
 }
 
 // newWays looks at the uplinks that carry what these workloads send, not at those for its acknowledgements.
-func newWays(c ecmp.Config, workloads []*Workload) (*ways, error) {
+func newWays(c ecmp.Config, workloads []*sim.Workload) (*ways, error) {
 	f, err := ecmp.New(c)
 	if err != nil {
 		return nil, fmt.Errorf("lab: the fabric's description: %w", err)

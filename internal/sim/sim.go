@@ -1,5 +1,5 @@
 // Package sim is what the simulators share: virtual time, a queue of events, named random streams, the digest of a run,
-// and runs of independent points on all cores. It knows nothing of networks or engines; those are the packages below it.
+// runs of independent points on all cores, and the workload of transfers that the lab plays as well. It knows nothing of networks or engines; those are the packages below it.
 //
 // Time is a whole number of picoseconds, so that 1,036 bytes at 100 Gb/s (82.88 ns) are exact. Events of one time come in
 // the order in which they were scheduled. Nothing here looks at a clock or draws from a global generator: the same seed

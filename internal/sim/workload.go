@@ -1,4 +1,4 @@
-package lab
+package sim
 
 import (
 	"fmt"
@@ -33,6 +33,8 @@ const (
 	MaxFlowBytes = 1 << 40
 	MaxFlowTime  = 24 * time.Hour
 	MaxFlowLine  = 4096 // bytes
+
+	maxFlowHosts = 4096
 )
 
 // WorkloadConfig is the paper's workload: prompts whose length follows Zipf's law, their KV caches sent from a host of the
@@ -65,13 +67,10 @@ func DefaultWorkload() WorkloadConfig {
 // paperRate is the rate of the paper's links, in bit/s.
 const paperRate = 100_000_000_000
 
-// On sets sources and sinks to the left and the right half of a fabric's leaves, and the scale to what its links are slower
-// than the paper's.
-func (c WorkloadConfig) On(f Config) WorkloadConfig {
-	n := f.Pods * f.Leaves
-	c.Sources = n / 2 * f.HostsPerLeaf
-	c.Sinks = (n - n/2) * f.HostsPerLeaf
-	c.Scale = max(1, paperRate/f.Rate)
+// On sets how many hosts send, how many of those after them receive, and the scale to what links of this rate (bit/s) are
+// slower than the paper's.
+func (c WorkloadConfig) On(sources, sinks int, rate int64) WorkloadConfig {
+	c.Sources, c.Sinks, c.Scale = sources, sinks, max(1, paperRate/rate)
 	return c
 }
 
@@ -79,21 +78,21 @@ func (c WorkloadConfig) On(f Config) WorkloadConfig {
 func (c WorkloadConfig) Validate() error {
 	switch {
 	case !(c.QPS >= 0.01 && c.QPS <= 10_000):
-		return fmt.Errorf("lab: workload: %g requests a second; give 0.01 to 10000", c.QPS)
+		return fmt.Errorf("sim: workload: %g requests a second; give 0.01 to 10000", c.QPS)
 	case c.Requests < 1 || c.Requests > MaxFlows:
-		return fmt.Errorf("lab: workload: %d requests; give 1 to %d", c.Requests, MaxFlows)
+		return fmt.Errorf("sim: workload: %d requests; give 1 to %d", c.Requests, MaxFlows)
 	case float64(c.Requests)/c.QPS > MaxFlowTime.Seconds()/2:
-		return fmt.Errorf("lab: workload: %d requests at %g a second take longer than %v", c.Requests, c.QPS, MaxFlowTime/2)
+		return fmt.Errorf("sim: workload: %d requests at %g a second take longer than %v", c.Requests, c.QPS, MaxFlowTime/2)
 	case c.MinTokens < 1 || c.MaxTokens < c.MinTokens || c.MaxTokens > 10_000_000:
-		return fmt.Errorf("lab: workload: %d to %d tokens; give a range within 1 to 10000000", c.MinTokens, c.MaxTokens)
+		return fmt.Errorf("sim: workload: %d to %d tokens; give a range within 1 to 10000000", c.MinTokens, c.MaxTokens)
 	case !(c.Skew >= 0 && c.Skew <= 0.99):
-		return fmt.Errorf("lab: workload: a Zipf exponent of %g; give 0 to 0.99", c.Skew)
+		return fmt.Errorf("sim: workload: a Zipf exponent of %g; give 0 to 0.99", c.Skew)
 	case c.TokenBytes < 1 || c.TokenBytes > 1<<24:
-		return fmt.Errorf("lab: workload: %d bytes a token; give 1 to %d", c.TokenBytes, 1<<24)
+		return fmt.Errorf("sim: workload: %d bytes a token; give 1 to %d", c.TokenBytes, 1<<24)
 	case c.Scale < 1 || c.Scale > 1<<30:
-		return fmt.Errorf("lab: workload: sizes divided by %d; give 1 or more", c.Scale)
-	case c.Sources < 1 || c.Sinks < 1 || c.Sources+c.Sinks > MaxHosts:
-		return fmt.Errorf("lab: workload: %d sources and %d sinks; give at least one of each, and at most %d in all", c.Sources, c.Sinks, MaxHosts)
+		return fmt.Errorf("sim: workload: sizes divided by %d; give 1 or more", c.Scale)
+	case c.Sources < 1 || c.Sinks < 1 || c.Sources+c.Sinks > maxFlowHosts:
+		return fmt.Errorf("sim: workload: %d sources and %d sinks; give at least one of each, and at most %d in all", c.Sources, c.Sinks, maxFlowHosts)
 	}
 	return nil
 }
@@ -111,7 +110,7 @@ func Generate(c WorkloadConfig) (*Workload, error) {
 		return nil, err
 	}
 	z := newZipf(c.MaxTokens-c.MinTokens+1, c.Skew)
-	sizes, arrivals, places := stream(c.Seed, "flow sizes"), stream(c.Seed, "flow arrivals"), stream(c.Seed, "flow hosts")
+	sizes, arrivals, places := Stream(c.Seed, "flow sizes"), Stream(c.Seed, "flow arrivals"), Stream(c.Seed, "flow hosts")
 	w := &Workload{Name: fmt.Sprintf("qps%g-seed%d", c.QPS, c.Seed), Title: c.title(), QPS: c.QPS, Seed: c.Seed, Flows: make([]Flow, c.Requests)}
 	var at time.Duration
 	for i := range w.Flows {

@@ -1,4 +1,4 @@
-package lab
+package sim
 
 import (
 	"bytes"
@@ -126,7 +126,7 @@ func TestWorkloadsAreReadAsTheyWereWritten(t *testing.T) {
 	if err := w.Save(path); err != nil {
 		t.Fatal(err)
 	}
-	got, err := Load(path)
+	got, err := LoadWorkload(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestWorkloadsAreReadAsTheyWereWritten(t *testing.T) {
 		t.Errorf("%q, %q", got.Title, w.Title)
 	}
 	// the form that packet simulators use, without remarks
-	got, err = Read(strings.NewReader("1 12 17727 39945502 57716\n\n6 11 16151 6520832 331339\n"), "x")
+	got, err = ReadWorkload(strings.NewReader("1 12 17727 39945502 57716\n\n6 11 16151 6520832 331339\n"), "x")
 	if err != nil || len(got.Flows) != 2 || got.Flows[1] != (Flow{ID: 1, At: 331339, Src: 6, Dst: 11, Port: 16151, Bytes: 6520832}) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -145,7 +145,7 @@ func TestBadLinesAreRefusedByNumber(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{good + "0 8 0 100\n", "line 3: 4 words"},
 		{good + "0 8 0 100 5 6\n", "line 3: 6 words"},
-		{good + "0 64 0 100 5\n", `line 3: dst is "64"; give a whole number from 0 to 63`},
+		{good + "0 4096 0 100 5\n", `line 3: dst is "4096"; give a whole number from 0 to 4095`},
 		{good + "-1 8 0 100 5\n", `line 3: src is "-1"`},
 		{good + "0 8 65536 100 5\n", "line 3: sport"},
 		{good + "0 8 0 0 5\n", "line 3: bytes"},
@@ -158,21 +158,21 @@ func TestBadLinesAreRefusedByNumber(t *testing.T) {
 		{strings.Repeat("x", MaxFlowLine+1), "longer than 4096 bytes"},
 		{strings.Repeat("0 8 0 1 0\n", MaxFlows+1), "line 100001: more than 100000 flows"},
 	} {
-		_, err := Read(strings.NewReader(c.text), "w")
-		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "lab: ") {
+		_, err := ReadWorkload(strings.NewReader(c.text), "w")
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "sim: ") {
 			t.Errorf("%.40q: %v, want %q", c.text, err, c.want)
 		}
 	}
-	if w, err := Read(strings.NewReader(strings.Repeat("0 8 0 1 0\n", MaxFlows)), "w"); err != nil || len(w.Flows) != MaxFlows {
+	if w, err := ReadWorkload(strings.NewReader(strings.Repeat("0 8 0 1 0\n", MaxFlows)), "w"); err != nil || len(w.Flows) != MaxFlows {
 		t.Errorf("at the limit: %v", err)
 	}
 }
 
-func FuzzRead(f *testing.F) {
+func FuzzReadWorkload(f *testing.F) {
 	f.Add([]byte("# title\n0 8 0 100 5\n"))
 	f.Add([]byte("0 8 0 100 5 \n\n#\n1 2 3 4 5"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		w, err := Read(bytes.NewReader(b), "fuzz")
+		w, err := ReadWorkload(bytes.NewReader(b), "fuzz")
 		if err != nil {
 			return
 		}
@@ -180,7 +180,7 @@ func FuzzRead(f *testing.F) {
 		if err := w.Write(&out); err != nil {
 			t.Fatal(err)
 		}
-		again, err := Read(&out, "again")
+		again, err := ReadWorkload(&out, "again")
 		if err != nil || again.Digest() != w.Digest() {
 			t.Fatalf("%q is read back as something else: %v", b, err)
 		}
@@ -196,7 +196,7 @@ func TestWorkloadsOutOfRangeAreRefused(t *testing.T) {
 		"exponent":          func(c *WorkloadConfig) { c.Skew = 1 },
 		"bytes a token":     func(c *WorkloadConfig) { c.TokenBytes = 0 },
 		"divided":           func(c *WorkloadConfig) { c.Scale = 0 },
-		"sources":           func(c *WorkloadConfig) { c.Sources = MaxHosts },
+		"sources":           func(c *WorkloadConfig) { c.Sources = maxFlowHosts },
 	} {
 		c := DefaultWorkload()
 		change(&c)

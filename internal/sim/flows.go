@@ -1,4 +1,4 @@
-package lab
+package sim
 
 import (
 	"bufio"
@@ -32,7 +32,7 @@ func (w *Workload) Write(out io.Writer) error {
 		fmt.Fprintln(b, f.Src, f.Dst, f.Port, f.Bytes, f.At.Nanoseconds())
 	}
 	if err := b.Flush(); err != nil {
-		return fmt.Errorf("lab: workload: %w", err)
+		return fmt.Errorf("sim: workload: %w", err)
 	}
 	return nil
 }
@@ -41,30 +41,30 @@ func (w *Workload) Write(out io.Writer) error {
 func (w *Workload) Save(path string) error {
 	f, err := os.Create(path)
 	if err != nil {
-		return fmt.Errorf("lab: workload: %w", err)
+		return fmt.Errorf("sim: workload: %w", err)
 	}
 	defer f.Close()
 	if err := w.Write(f); err != nil {
 		return err
 	}
 	if err := f.Close(); err != nil {
-		return fmt.Errorf("lab: workload: %w", err)
+		return fmt.Errorf("sim: workload: %w", err)
 	}
 	return nil
 }
 
-// Load reads a workload's file.
-func Load(path string) (*Workload, error) {
+// LoadWorkload reads a workload's file.
+func LoadWorkload(path string) (*Workload, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("lab: workload: %w", err)
+		return nil, fmt.Errorf("sim: workload: %w", err)
 	}
 	defer f.Close()
-	return Read(f, filepath.Base(path))
+	return ReadWorkload(f, filepath.Base(path))
 }
 
-// Read reads a workload; name stands for it in errors, which name the line.
-func Read(r io.Reader, name string) (*Workload, error) {
+// ReadWorkload reads a workload; name stands for it in errors, which name the line.
+func ReadWorkload(r io.Reader, name string) (*Workload, error) {
 	w := &Workload{Name: strings.TrimSuffix(name, filepath.Ext(name))}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 1024), MaxFlowLine)
@@ -87,7 +87,7 @@ func Read(r io.Reader, name string) (*Workload, error) {
 			err = fmt.Errorf("more than %d flows", MaxFlows)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("lab: workload %s, line %d: %w", name, n, err)
+			return nil, fmt.Errorf("sim: workload %s, line %d: %w", name, n, err)
 		}
 		f.ID = len(w.Flows)
 		w.Flows = append(w.Flows, f)
@@ -96,10 +96,10 @@ func Read(r io.Reader, name string) (*Workload, error) {
 		if errors.Is(err, bufio.ErrTooLong) {
 			err = fmt.Errorf("a line is longer than %d bytes; is it a list of flows?", MaxFlowLine)
 		}
-		return nil, fmt.Errorf("lab: workload %s: %w", name, err)
+		return nil, fmt.Errorf("sim: workload %s: %w", name, err)
 	}
 	if len(w.Flows) == 0 {
-		return nil, fmt.Errorf("lab: workload %s has no flows", name)
+		return nil, fmt.Errorf("sim: workload %s has no flows", name)
 	}
 	return w, nil
 }
@@ -124,7 +124,7 @@ func parseFlow(line string) (Flow, error) {
 	for i, limit := range [5]struct {
 		name      string
 		low, high int64
-	}{{"src", 0, MaxHosts - 1}, {"dst", 0, MaxHosts - 1}, {"sport", 0, 65535}, {"bytes", 1, MaxFlowBytes}, {"start_ns", 0, int64(MaxFlowTime)}} {
+	}{{"src", 0, maxFlowHosts - 1}, {"dst", 0, maxFlowHosts - 1}, {"sport", 0, 65535}, {"bytes", 1, MaxFlowBytes}, {"start_ns", 0, int64(MaxFlowTime)}} {
 		n, err := strconv.ParseInt(words[i], 10, 64)
 		if err != nil || n < limit.low || n > limit.high {
 			return Flow{}, fmt.Errorf("%s is %.30q; give a whole number from %d to %d", limit.name, words[i], limit.low, limit.high)
@@ -146,11 +146,11 @@ func (w *Workload) Digest() string {
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 
-// fits reports whether the flows run on a fabric with so many hosts.
-func (w *Workload) fits(hosts int) error {
+// Fits reports whether the flows run on a fabric with so many hosts.
+func (w *Workload) Fits(hosts int) error {
 	for _, f := range w.Flows {
 		if max(f.Src, f.Dst) >= hosts {
-			return fmt.Errorf("lab: workload: flow %d goes from host %d to host %d, and the fabric has hosts 0 to %d", f.ID, f.Src, f.Dst, hosts-1)
+			return fmt.Errorf("sim: workload: flow %d goes from host %d to host %d, and the fabric has hosts 0 to %d", f.ID, f.Src, f.Dst, hosts-1)
 		}
 	}
 	return nil
