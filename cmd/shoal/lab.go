@@ -13,8 +13,8 @@ import (
 
 	"shoal/internal/fleet"
 	"shoal/internal/lab"
-	"shoal/internal/sim"
 	"shoal/internal/reserve"
+	"shoal/internal/sim"
 	"shoal/internal/term"
 )
 
