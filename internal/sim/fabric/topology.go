@@ -30,6 +30,7 @@ type Link struct {
 type Topology struct {
 	Links []Link
 
+	config   ecmp.Config
 	fabric   *ecmp.Fabric
 	hosts    []ecmp.Host
 	leaf     []int32 // by host: its switch, among the switches
@@ -54,7 +55,7 @@ func NewTopology(net ecmp.Config, rate int64, delay sim.Time) (*Topology, error)
 	if err != nil {
 		return nil, err
 	}
-	t := &Topology{fabric: f, hosts: net.Hosts, byID: map[ecmp.LinkID]LinkIndex{}, routes: map[[2]int32]*route{}}
+	t := &Topology{config: net, fabric: f, hosts: net.Hosts, byID: map[ecmp.LinkID]LinkIndex{}, routes: map[[2]int32]*route{}}
 	t.nodes = len(net.Hosts) + len(net.Switches)
 	bySwitch := map[string]int32{}
 	for i, s := range net.Switches {
@@ -101,6 +102,9 @@ func (t *Topology) Nodes() int { return t.nodes }
 
 // Host is the host with this index.
 func (t *Topology) Host(i int) ecmp.Host { return t.hosts[i] }
+
+// Config is the description that it was made from. Nobody changes it.
+func (t *Topology) Config() ecmp.Config { return t.config }
 
 // Fabric is the description that the paths come from.
 func (t *Topology) Fabric() *ecmp.Fabric { return t.fabric }
