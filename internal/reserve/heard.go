@@ -10,8 +10,10 @@ import (
 // owner is what is known of one other peer.
 type owner struct {
 	id          peer.ID
+	nic         *nic
 	incarnation uint64
 	heard       time.Duration
+	stamp       Stamp  // the greatest heard at once
 	section     uint64 // Seq of the last section merged
 	// floor is up to where every message is old: sections tell of that, and releases that are not remembered any more.
 	floor uint64
@@ -29,6 +31,8 @@ type held struct {
 	owner      *owner
 	entry      Entry
 	links      [MaxLinks]*link // of the entry
+	nic        *nic            // of the destination
+	turn       *waiter         // of an Intent in the schedule
 	heard      time.Duration
 	prev, next uint32
 	place      uint32 // in owner.held
@@ -58,6 +62,9 @@ func (t *Table) hear(now, wall time.Duration, from peer.ID, m *Message) Verdict 
 		return v
 	}
 	o.seen = max(o.seen, e.Seq)
+	if !m.Released {
+		t.hearDelay(o, e.Stamp, wall)
+	}
 	known, tomb := o.tombs[e.ID]
 	at, have := o.at[e.ID]
 	if have {
@@ -139,6 +146,7 @@ func (t *Table) mergeEntry(now, wall time.Duration, o *owner, s *Section, e *Ent
 	case !t.clock.hear(e.Stamp, wall):
 		return TooFarAhead
 	}
+	o.stamp = max(o.stamp, e.Stamp)
 	if at, have := o.at[e.ID]; have {
 		switch known := t.held[at].entry.Seq; {
 		case e.Seq == known:
@@ -188,13 +196,13 @@ func (t *Table) life(now time.Duration, id peer.ID, incarnation uint64) (*owner,
 		if len(t.owners) >= MaxOwners && !t.evict() {
 			return nil, Quota
 		}
-		o = &owner{id: id, incarnation: incarnation, at: map[uint64]uint32{}, tombs: map[uint64]uint64{}}
+		o = &owner{id: id, nic: t.nic(id), incarnation: incarnation, at: map[uint64]uint32{}, tombs: map[uint64]uint64{}}
 		t.owners[id] = o
 	case incarnation < o.incarnation:
 		return nil, Old
 	case incarnation > o.incarnation:
 		t.empty(o)
-		o.incarnation, o.floor, o.section, o.seen = incarnation, 0, 0, 0
+		o.incarnation, o.floor, o.section, o.seen, o.stamp = incarnation, 0, 0, 0, 0
 	}
 	o.heard = now
 	return o, Accepted
@@ -210,6 +218,7 @@ func (t *Table) evict() bool {
 	}
 	if gone != nil {
 		delete(t.owners, gone.id)
+		t.leave(gone.nic)
 	}
 	return gone != nil
 }
@@ -258,12 +267,17 @@ func (t *Table) insert(now time.Duration, o *owner, e *Entry) Verdict {
 // renew replaces what the owner said before.
 func (t *Table) renew(now time.Duration, at uint32, e *Entry) {
 	h := &t.held[at]
-	if e.Phase == h.entry.Phase && slices.Equal(e.Links, h.entry.Links) {
-		if e.Phase == Active {
-			for _, l := range h.links[:len(e.Links)] {
-				l.change(0, e.Bytes-h.entry.Bytes)
+	if e.Phase == Active && h.entry.Phase == Active && e.Dst == h.entry.Dst && slices.Equal(e.Links, h.entry.Links) {
+		for _, l := range h.links[:len(e.Links)] {
+			l.change(0, e.Bytes-h.entry.Bytes)
+			if l.own > 0 && e.End > h.entry.End && h.entry.End > 0 { // it was taken for gone, perhaps
+				t.contest(l, h.owner.id, e)
 			}
 		}
+		h.nic.owed += e.Bytes - h.entry.Bytes
+		h.entry = *e
+		t.version++
+	} else if w := h.turn; w != nil && e.Phase == Intent && e.Dst == h.entry.Dst && e.Ready == h.entry.Ready && e.End == h.entry.End && e.Bytes == h.entry.Bytes {
 		h.entry = *e
 	} else {
 		t.lift(at)
@@ -278,7 +292,13 @@ func (t *Table) renew(now time.Duration, at uint32, e *Entry) {
 func (t *Table) put(at uint32, e *Entry) {
 	h := &t.held[at]
 	h.entry = *e
+	h.nic = t.nic(e.Dst)
+	h.nic.owed += e.Bytes
+	t.version++
 	if e.Phase != Active {
+		if h.turn = t.enqueue(h.owner.id, h.owner.nic, h.nic, e); h.turn != nil {
+			h.turn.lane = t.lane(t.pathsBetween(h.owner.id, e.Dst))
+		}
 		return
 	}
 	for n, id := range e.Links {
@@ -294,6 +314,13 @@ func (t *Table) put(at uint32, e *Entry) {
 // lift takes an entry off its links.
 func (t *Table) lift(at uint32) {
 	h := &t.held[at]
+	h.nic.owed -= h.entry.Bytes
+	t.leave(h.nic)
+	t.version++
+	if h.turn != nil {
+		t.dequeue(h.turn)
+		h.turn = nil
+	}
 	if h.entry.Phase != Active {
 		return
 	}

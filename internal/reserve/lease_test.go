@@ -81,7 +81,7 @@ func TestAReservationWithoutBytesIsReleased(t *testing.T) {
 func TestAnIntentStandsUntilItsTime(t *testing.T) {
 	x, y := newTable(t, "x", 1, 1), newTable(t, "y", 1, 2)
 	set := paths(t, x, spread(4, 0, 1))
-	ready := (noon + 20*time.Second).Milliseconds()
+	ready := (noon + 20*time.Second).Microseconds()
 	g := mustReserve(t, x, 0, Request{Set: set, Bytes: 100, Phase: Intent, Ready: ready})
 	if !g.Queued || g.ID == 0 || len(g.Legs) != 0 {
 		t.Fatalf("%+v", g)

@@ -296,7 +296,7 @@ func TestBackgroundHasALimit(t *testing.T) {
 func TestRequestsAreChecked(t *testing.T) {
 	x := newTable(t, "x", 1, 1)
 	set := paths(t, x, spread(4, 0, 1))
-	ok := Request{Dst: "b", Set: set, Bytes: MaxBytes, Flows: MaxFlows, Ready: (noon + MaxReady).Milliseconds(), End: MaxTime}
+	ok := Request{Dst: "b", Set: set, Bytes: MaxBytes, Flows: MaxFlows, Ready: (noon + MaxReady).Microseconds(), Rate: MaxCapacity}
 	for _, c := range []struct {
 		change func(r *Request)
 		want   string
@@ -312,8 +312,8 @@ func TestRequestsAreChecked(t *testing.T) {
 		{func(r *Request) { r.Phase = 2 }, "phase 2"},
 		{func(r *Request) { r.Ready++ }, "ready at"},
 		{func(r *Request) { r.Ready = -1 }, "ready at -1"},
-		{func(r *Request) { r.End++ }, "end at"},
-		{func(r *Request) { r.End = -1 }, "end at -1"},
+		{func(r *Request) { r.Rate++ }, "a rate of"},
+		{func(r *Request) { r.Rate = -1 }, "a rate of -1"},
 	} {
 		r, g := ok, Grant{ID: 7, Legs: make([]Leg, 3)}
 		c.change(&r)

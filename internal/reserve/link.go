@@ -20,6 +20,10 @@ type link struct {
 	holds      int32
 	capacity   int64 // bit/s; 0: no set with this link has been registered
 	background int64 // bit/s that reserve nothing
+
+	// In which round of the schedule it was last found taken, and until when, in us of wall time.
+	round uint64
+	until int64
 }
 
 // ref is one path of a set in use that a change of the link makes out of date. A set that is never asked is told some

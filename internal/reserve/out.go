@@ -27,7 +27,9 @@ func (t *Table) say(o *own, now time.Duration) {
 func (t *Table) end(o *own) {
 	if o.entry.Phase == Active {
 		t.carry(o.set, o.path, -1, -o.entry.Bytes)
+		t.sending--
 	}
+	t.unaim(o)
 	t.seq++
 	t.section = nil
 	id := o.entry.ID

@@ -26,6 +26,17 @@ type own struct {
 	told      bool // somebody may know of it
 	contested bool // it lost a conflict and has not moved since
 	moves     int
+
+	nic  *nic    // of the destination
+	turn *waiter // of an Intent in the schedule
+	rate int64   // bit/s that both NICs allow, nominally
+	// What was predicted of a transfer that began at its turn; length 0: it did not.
+	total     int64         // bytes
+	length    int64         // us
+	began     time.Duration // local time
+	learned   bool          // by what was learned from others before
+	several   bool          // it has further flows
+	disturbed bool          // it lost a conflict
 }
 
 // MaxReady is how far ahead an Intent may lie.
@@ -41,8 +52,9 @@ type Request struct {
 	Group  uint64 // joins them with those of other requests; 0: a transfer of several flows gets one of its own
 	// Phase is Active where the bytes move at once. An Intent only says that they will, at Ready; Start begins it.
 	Phase Phase
-	Ready int64 // ms of wall time; 0: unknown
-	End   int64 // when they will have moved, ms of wall time; 0: unknown
+	Ready int64 // us of wall time; 0: unknown, and with policy shoal now
+	// Rate is what the NICs at both ends allow, in bit/s: policy shoal predicts by it. 0: the narrowest link of the widest path.
+	Rate int64
 }
 
 func (r *Request) validate(wall time.Duration) error {
@@ -59,10 +71,10 @@ func (r *Request) validate(wall time.Duration) error {
 		return fmt.Errorf("reserve: policy %d does not exist; use one of %v", uint8(r.Policy), policyNames)
 	case r.Phase > Intent:
 		return fmt.Errorf("reserve: phase %d does not exist", uint8(r.Phase))
-	case r.Ready != 0 && (r.Ready < 0 || r.Ready > (wall+MaxReady).Milliseconds()):
-		return fmt.Errorf("reserve: ready at %d ms; give a time since 1970, at most %v ahead, or 0", r.Ready, MaxReady)
-	case r.End < 0 || r.End > MaxTime:
-		return fmt.Errorf("reserve: end at %d ms; give a time since 1970, or 0", r.End)
+	case r.Ready != 0 && (r.Ready < 0 || r.Ready > (wall+MaxReady).Microseconds()):
+		return fmt.Errorf("reserve: ready at %d us; give a time since 1970, at most %v ahead, or 0", r.Ready, MaxReady)
+	case r.Rate < 0 || r.Rate > MaxCapacity:
+		return fmt.Errorf("reserve: a rate of %d bit/s; give 1 to %d, or 0", r.Rate, int64(MaxCapacity))
 	}
 	return nil
 }
@@ -80,7 +92,7 @@ type Leg struct {
 type Grant struct {
 	// ID is that of the first reservation; 0: there is none. All flows that belong together have a Group in the table.
 	ID uint64
-	// Queued: nothing may move yet. ID is an Intent; ask Start at its time. Legs is empty.
+	// Queued: nothing may move yet. ID is an Intent: Start it at its time, with policy shoal when Admit gives it. Legs is empty.
 	Queued bool
 	// Fallback: the policy found no path to reserve for at least one flow, which takes a random one.
 	Fallback bool
@@ -98,8 +110,11 @@ type asked struct {
 	req       *Request
 	group     uint64
 	grant     *Grant
-	intent    *own // that turns Active: its ID goes to the first reservation
-	several   bool // flows: they get a Group
+	intent    *own  // that turns Active: its ID goes to the first reservation
+	several   bool  // flows: they get a Group
+	length    int64 // us that it takes, predicted; 0: it is not
+	ready     int64
+	rate      int64
 }
 
 // Reserve chooses the paths of a transfer and records them. Whatever happens bytes can move: where nothing can be
@@ -110,7 +125,11 @@ func (t *Table) Reserve(now, wall time.Duration, req *Request, g *Grant) error {
 		return err
 	}
 	var a asked // a literal would be made aside and copied
-	a.now, a.wall, a.req, a.group, a.grant = now, wall, req, req.Group, g
+	a.now, a.wall, a.req, a.group, a.grant, a.ready = now, wall, req, req.Group, g, req.Ready
+	if req.Policy == Shoal {
+		t.shoal(&a)
+		return nil
+	}
 	if req.Phase == Active || req.Policy == ECMP {
 		t.choose(&a)
 		return nil
@@ -120,13 +139,41 @@ func (t *Table) Reserve(now, wall time.Duration, req *Request, g *Grant) error {
 		t.choose(&a) // nobody can be told: it starts when it likes
 		return nil
 	}
-	o.entry = Entry{ID: o.entry.ID, Stamp: t.clock.next(wall), Phase: Intent, Dst: req.Dst, Bytes: req.Bytes, Group: req.Group,
-		Ready: req.Ready, End: req.End}
-	o.set, o.policy, o.flows, o.left = req.Set, req.Policy, req.Flows, req.Bytes
-	o.alive = max(now, now+time.Duration(req.Ready)*time.Millisecond-wall) // Ready 0 lies in the past
-	t.say(o, now)
-	g.ID, g.Queued = o.entry.ID, true
+	t.intend(&a, o, req.Ready, 0)
 	return nil
+}
+
+// intend records an Intent.
+func (t *Table) intend(a *asked, o *own, ready, end int64) {
+	req := a.req
+	o.entry = Entry{ID: o.entry.ID, Stamp: t.clock.next(a.wall), Phase: Intent, Dst: req.Dst, Bytes: req.Bytes, Group: req.Group, Ready: ready, End: end}
+	o.set, o.policy, o.flows, o.left, o.rate = req.Set, req.Policy, req.Flows, req.Bytes, req.Rate
+	o.alive = max(a.now, later(a.now, a.wall, ready)) // Ready 0 lies in the past
+	t.aim(o)
+	t.say(o, a.now)
+	a.grant.ID, a.grant.Queued = o.entry.ID, true
+}
+
+// aim counts the bytes of a reservation towards its destination.
+func (t *Table) aim(o *own) {
+	if o.nic == nil || o.nic.id != o.entry.Dst {
+		if o.nic != nil {
+			t.leave(o.nic)
+		}
+		o.nic = t.nic(o.entry.Dst)
+	}
+	o.nic.owed += o.entry.Bytes
+	t.version++
+}
+
+// unaim takes them back, and the reservation out of the schedule.
+func (t *Table) unaim(o *own) {
+	o.nic.owed -= o.entry.Bytes
+	t.version++
+	if o.turn != nil {
+		t.dequeue(o.turn)
+		o.turn = nil
+	}
 }
 
 // Start turns an Intent into Active, and chooses its paths now: the table is as fresh as it can be. It is false where
@@ -141,8 +188,12 @@ func (t *Table) Start(now, wall time.Duration, id uint64, g *Grant) bool {
 		g.ID, g.Legs = id, append(g.Legs, Leg{id, o.path, o.left, true})
 		return true
 	}
-	req := Request{Dst: o.entry.Dst, Bytes: o.left, Set: o.set, Policy: o.policy, Flows: o.flows, Ready: o.entry.Ready, End: o.entry.End}
-	a := asked{now: now, wall: wall, req: &req, group: o.entry.Group, grant: g, intent: o}
+	req := Request{Dst: o.entry.Dst, Bytes: o.left, Set: o.set, Policy: o.policy, Flows: o.flows, Ready: o.entry.Ready, Rate: o.rate}
+	a := asked{now: now, wall: wall, req: &req, group: o.entry.Group, grant: g, intent: o, ready: req.Ready}
+	if o.policy == Shoal {
+		t.shoalStart(&a, o)
+		return true
+	}
 	t.choose(&a)
 	if a.intent != nil { // no leg has taken it over
 		t.end(o)
@@ -191,14 +242,23 @@ func (t *Table) reserve(a *asked, path int, share int64) {
 			return
 		}
 	}
-	a.intent = nil
+	if a.intent != nil {
+		t.unaim(o)
+		a.intent = nil
+	}
 	e := &o.entry
 	if a.group == 0 && (a.several || a.req.Flows > 1) {
 		a.group = e.ID
 	}
 	e.Stamp, e.Phase, e.Links = t.clock.next(a.wall), Active, a.req.Set.paths[path].Links
-	e.Dst, e.Bytes, e.Group, e.Ready, e.End = a.req.Dst, share, a.group, a.req.Ready, a.req.End
+	e.Dst, e.Bytes, e.Group, e.Ready, e.End = a.req.Dst, share, a.group, a.ready, 0
 	o.set, o.policy, o.path, o.left, o.alive = a.req.Set, a.req.Policy, path, share, a.now
+	if o.length = a.length; o.length > 0 {
+		e.End = min(a.wall.Microseconds()+a.length, MaxTime)
+		o.rate, o.total, o.began, o.learned, o.several, o.disturbed = a.rate, share, a.now, t.efficiency > 0, a.several || a.req.Flows > 1, false
+	}
+	t.aim(o)
+	t.sending++
 	t.carry(o.set, path, 1, share)
 	t.say(o, a.now)
 	if a.grant.ID == 0 {
@@ -245,7 +305,13 @@ func (t *Table) Renew(now, wall time.Duration, id uint64, left int64) bool {
 	}
 	o.left = max(0, min(left, MaxBytes))
 	o.alive = max(o.alive, now)
-	if now-o.saidAt >= t.cfg.Lease/3 {
+	end, wrong := t.foresee(now, wall, o)
+	if wrong {
+		o.entry.End = min(end, MaxTime)
+		t.stats.Corrected++
+		t.version++
+	}
+	if wrong || now-o.saidAt >= t.cfg.Lease/3 {
 		t.restate(o)
 		t.say(o, now)
 	}
@@ -257,6 +323,7 @@ func (t *Table) restate(o *own) {
 	if o.entry.Phase == Active {
 		t.carry(o.set, o.path, 0, o.left-o.entry.Bytes)
 	}
+	o.nic.owed += o.left - o.entry.Bytes
 	o.entry.Bytes = o.left
 }
 
@@ -266,6 +333,7 @@ func (t *Table) Release(now, wall time.Duration, id uint64) bool {
 	if o == nil {
 		return false
 	}
+	t.learn(now, o)
 	t.end(o)
 	t.stats.Released++
 	return true
@@ -292,8 +360,10 @@ func (t *Table) Move(now, wall time.Duration, id uint64) (Leg, bool) {
 	}
 	o.path, o.contested = to, false
 	o.moves++
+	o.nic.owed += o.left - o.entry.Bytes
 	o.entry.Stamp, o.entry.Links, o.entry.Bytes = t.clock.next(wall), o.set.paths[to].Links, o.left
 	t.carry(o.set, to, 1, o.left)
+	t.version++
 	t.say(o, now)
 	t.stats.Moves++
 	return Leg{id, to, o.left, true}, true
@@ -302,7 +372,7 @@ func (t *Table) Move(now, wall time.Duration, id uint64) (Leg, bool) {
 // again asks the policy of a reservation that has been taken off its path whether another is strictly better.
 func (t *Table) again(o *own) (int, bool) {
 	t.refresh(o.set)
-	if o.policy == Ark {
+	if o.policy == Ark || o.length > 0 {
 		return t.arkAgain(o.set, o.path)
 	}
 	return t.leastAgain(o)
@@ -313,7 +383,7 @@ func (t *Table) contest(link *link, owner peer.ID, e *Entry) {
 	for i := range t.own {
 		o := &t.own[i]
 		if o.live && !o.contested && o.entry.Phase == Active && e.before(owner, &o.entry, t.self) && slices.Contains(o.set.links(o.path), link) {
-			o.contested = true
+			o.contested, o.disturbed = true, true
 			t.stats.Conflicts++
 		}
 	}

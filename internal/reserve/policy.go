@@ -11,9 +11,10 @@ const (
 	Ark
 	Split
 	ECMP
+	Shoal
 )
 
-var policyNames = [...]string{Least: "least", Ark: "ark", Split: "split", ECMP: "ecmp"}
+var policyNames = [...]string{Least: "least", Ark: "ark", Split: "split", ECMP: "ecmp", Shoal: "shoal"}
 
 func (p Policy) known() bool { return int(p) < len(policyNames) }
 

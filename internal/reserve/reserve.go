@@ -27,21 +27,22 @@ import (
 
 // The limits. What is beyond them is refused and counted.
 const (
-	MaxPerOwner   = 1024      // reservations of one owner
-	MaxOwners     = 4096      // peers other than this one
-	MaxTable      = 65536     // reservations of all of them, MaxPerOwner of these for this peer
-	MaxLinks      = 8         // links of a path
-	MaxPaths      = 4096      // equal-cost paths of one set
-	MaxSets       = 4096      // path sets in use; beyond it the one not used for longest is put aside
-	MaxSetPaths   = 1 << 20   // paths of all sets in use
-	MaxLegs       = 16        // paths that one transfer is split over
-	MaxFlows      = 64        // flows of one request
-	MaxTombstones = 256       // releases remembered of one owner
-	MaxWaiting    = 2048      // messages waiting for Take
-	MaxBackground = 65536     // links with background
-	MaxBytes      = 1 << 46   // of one reservation: 64 TiB; MaxTable of them do not overflow
-	MaxCapacity   = 1 << 46   // of a link, bit/s: 70 Tb/s
-	MaxTime       = 1<<48 - 1 // wall time in ms: what a Stamp holds
+	MaxPerOwner   = 1024            // reservations of one owner
+	MaxOwners     = 4096            // peers other than this one
+	MaxTable      = 65536           // reservations of all of them, MaxPerOwner of these for this peer
+	MaxLinks      = 8               // links of a path
+	MaxPaths      = 4096            // equal-cost paths of one set
+	MaxSets       = 4096            // path sets in use; beyond it the one not used for longest is put aside
+	MaxSetPaths   = 1 << 20         // paths of all sets in use
+	MaxLegs       = 16              // paths that one transfer is split over
+	MaxFlows      = 64              // flows of one request
+	MaxTombstones = 256             // releases remembered of one owner
+	MaxWaiting    = 2048            // messages waiting for Take
+	MaxBackground = 65536           // links with background
+	MaxBytes      = 1 << 46         // of one reservation: 64 TiB; MaxTable of them do not overflow
+	MaxCapacity   = 1 << 46         // of a link, bit/s: 70 Tb/s
+	MaxWaiters    = 4096            // other peers' transfers that wait in the schedule of policy shoal
+	MaxTime       = maxStamp * 1000 // wall time in us: what a Stamp holds, which counts ms
 )
 
 // Phase says how far a reservation is.
@@ -73,8 +74,10 @@ type Entry struct {
 	Dst   peer.ID       // who receives the bytes
 	Bytes int64         // still to move, as last said
 	Group uint64        // joins the flows of one transfer; 0: none
-	Ready int64         // when the bytes can move, in ms of wall time; 0: unknown
-	End   int64         // when they will have moved, in ms of wall time; 0: unknown
+	Ready int64         // when the bytes can move, in us of wall time; 0: unknown
+	// End is when they will have moved, in us of wall time; 0: unknown. Of an Intent it is when they would have, could they
+	// begin at Ready: such an Intent takes part in the schedule of policy shoal, one without End does not.
+	End int64
 }
 
 // Message is what an owner tells the others at once: a reservation (new, renewed, moved or started), or its release.

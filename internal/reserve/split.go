@@ -50,14 +50,19 @@ func (t *Table) split(a *asked) {
 	for i, p := range paths[:n] {
 		part := left
 		if i < n-1 {
-			hi, lo := bits.Mul64(uint64(left), rates[i])
-			q, _ := bits.Div64(hi, lo, total)
-			part = int64(q)
+			part = portion(left, rates[i], total)
 		}
 		t.reserve(a, p, part)
 		left -= part
 		total -= rates[i]
 	}
+}
+
+// portion is bytes * rate / total; rate is at most total.
+func portion(bytes int64, rate, total uint64) int64 {
+	hi, lo := bits.Mul64(uint64(bytes), rate)
+	q, _ := bits.Div64(hi, lo, total)
+	return int64(q)
 }
 
 // cheapestFree draws among the free paths of least cost, those aside that are taken already; -1 where none is free.

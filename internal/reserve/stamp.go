@@ -12,7 +12,10 @@ import (
 // table nor moves the clock, so that one wrong clock does not carry all others away.
 const MaxAhead = 500 * time.Millisecond
 
-const countBits = 16
+const (
+	countBits = 16
+	maxStamp  = 1<<48 - 1 // ms
+)
 
 // Stamp is a hybrid logical time: 48 bits of wall time in ms, then 16 bits of count. Whoever has heard a stamp gives
 // only greater ones afterwards, so that "reserved later, and knowing of it" shows in the order.
@@ -20,7 +23,7 @@ type Stamp uint64
 
 // StampAt is the first stamp of the wall time.
 func StampAt(wall time.Duration) Stamp {
-	ms := max(0, min(wall/time.Millisecond, MaxTime))
+	ms := max(0, min(wall/time.Millisecond, maxStamp))
 	return Stamp(ms) << countBits
 }
 

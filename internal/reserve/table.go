@@ -48,6 +48,30 @@ type Table struct {
 	byKey    map[uint64]*Set
 	setPaths int
 	uses     uint64
+
+	// The schedule of policy shoal.
+	nics                 map[peer.ID]*nic
+	idleNICs             int
+	selfNIC              *nic
+	lanes                map[*ecmp.Path]*lanes
+	lanePaths            int
+	pathsOf              func(src, dst peer.ID) []ecmp.Path
+	capacityOf           func(ecmp.LinkID) int64
+	waiters              []*waiter // in their order
+	freeWaiters          []*waiter
+	ownWaiters           int
+	sending              int    // own reservations that are Active
+	version              uint64 // counts what can change a round's outcome
+	planned              uint64 // version of the last round
+	due                  time.Duration
+	round                uint64
+	looks                int
+	turn                 turn
+	maxWait, giveUp      int64 // us
+	delays               delays
+	stale                bool
+	distrust             time.Duration // until when
+	efficiency, slowdown int64
 }
 
 // Stats counts since the Table was made.
@@ -66,6 +90,14 @@ type Stats struct {
 	FloorsRaised uint64           // releases not remembered one by one any more
 	Unsaid       uint64           // releases beyond MaxWaiting: sections tell of them
 	SetsPutAside uint64
+
+	// Of policy shoal.
+	Scheduled uint64        // own transfers that began at their turn
+	Waited    time.Duration // that they did, together, from when they were ready
+	Unwaited  uint64        // own transfers for which least decided: see Mode
+	GivenUp   uint64        // own transfers that began without their turn, beyond Config.GiveUp
+	Corrected uint64        // predicted ends that were said anew
+	Distrusts uint64        // times that the own transfers took longer than predicted, beyond Config.MaxSlowdown
 }
 
 // New returns an empty table. The incarnation is greater than those of all earlier lives of this peer. The generator
@@ -80,8 +112,12 @@ func New(cfg Config, self peer.ID, incarnation uint64, rng *rand.Rand) (*Table, 
 	if rng == nil {
 		return nil, errors.New("reserve: no random generator; give one with a seed of its own")
 	}
-	return &Table{cfg: cfg, self: self, incarnation: incarnation, rng: rng, head: none, tail: none,
-		owners: map[peer.ID]*owner{}, links: map[ecmp.LinkID]*link{}, byKey: map[uint64]*Set{}}, nil
+	t := &Table{cfg: cfg, self: self, incarnation: incarnation, rng: rng, head: none, tail: none,
+		owners: map[peer.ID]*owner{}, links: map[ecmp.LinkID]*link{}, byKey: map[uint64]*Set{},
+		nics: map[peer.ID]*nic{}, lanes: map[*ecmp.Path]*lanes{}, version: 1, slowdown: 1000,
+		maxWait: cfg.MaxWait.Microseconds(), giveUp: cfg.GiveUp.Microseconds()}
+	t.selfNIC = t.nic(self)
+	return t, nil
 }
 
 // Config returns the configuration that the table was made with.

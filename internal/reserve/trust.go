@@ -1,0 +1,240 @@
+package reserve
+
+import (
+	"fmt"
+	"time"
+)
+
+// Mode says whether policy shoal has transfers wait for their turn, and if not, why not. The zero value is Waiting.
+type Mode uint8
+
+const (
+	Waiting    Mode = iota
+	Late            // the control delay is beyond Config.MaxDelay
+	Stale           // the driver says that what is heard of the others is old
+	Distrusted      // own transfers took longer than predicted, beyond Config.MaxSlowdown
+	Crowded         // MaxWaiters wait already
+)
+
+func (m Mode) String() string {
+	switch m {
+	case Waiting:
+		return "waiting"
+	case Late:
+		return "least: messages are late"
+	case Stale:
+		return "least: the table is stale"
+	case Distrusted:
+		return "least: transfers take longer than predicted"
+	case Crowded:
+		return "least: too many wait"
+	}
+	return fmt.Sprintf("mode(%d)", uint8(m))
+}
+
+// Mode is what policy shoal does with a transfer that asks now.
+func (t *Table) Mode(now time.Duration) Mode {
+	switch {
+	case t.stale:
+		return Stale
+	case t.delays.late:
+		return Late
+	case now < t.distrust:
+		return Distrusted
+	case len(t.waiters)-t.ownWaiters >= MaxWaiters:
+		return Crowded
+	}
+	return Waiting
+}
+
+// Stale says whether what this peer hears of the others is too old to wait by: it has lost touch with them.
+func (t *Table) Stale(stale bool) {
+	if t.stale != stale {
+		t.stale = stale
+		t.version++
+	}
+}
+
+// Schedule is what policy shoal does, and what it goes by.
+type Schedule struct {
+	Mode       Mode
+	Waiters    int           // transfers of all peers that wait or are announced
+	Own        int           // of this peer
+	Delay      time.Duration // 99th percentile of the control delay, whole ms; 0 where nothing was heard yet
+	Efficiency int64         // what moves of a NIC's nominal rate, in thousandths; 0: not learned yet
+	Slowdown   int64         // own transfers' times over the predicted ones, in thousandths
+}
+
+// Schedule tells it.
+func (t *Table) Schedule(now time.Duration) Schedule {
+	return Schedule{t.Mode(now), len(t.waiters), t.ownWaiters, t.delays.p99(), t.efficiency * 1000 >> efficiencyBits, t.slowdown}
+}
+
+// window is how many of the last messages' delays count.
+const window = 256
+
+// delays are the last messages', in ms: how far the own wall clock was from the time in the stamp. That covers the way of a
+// message, its time in queues, and what the two clocks differ. Nothing of it matters beyond what an uint16 holds.
+type delays struct {
+	ms     [window]uint16
+	n, at  int
+	beyond [2]int // of them: above the bound, above three quarters of it
+	late   bool
+}
+
+// heard takes in one message's. Late begins where the 99th percentile is above the bound, and ends where it is below three
+// quarters of it, so that it does not flap.
+func (d *delays) heard(delay, bound time.Duration) {
+	v := uint16(min(max(delay, 0)/time.Millisecond, 1<<16-1))
+	hi := uint16(bound / time.Millisecond)
+	lo := hi * 3 / 4
+	count := func(v uint16, by int) {
+		if v > hi {
+			d.beyond[0] += by
+		}
+		if v > lo {
+			d.beyond[1] += by
+		}
+	}
+	if d.n == window {
+		count(d.ms[d.at], -1)
+	} else {
+		d.n++
+	}
+	d.ms[d.at] = v
+	d.at = (d.at + 1) % window
+	count(v, 1)
+	if d.n < minDelays {
+		return
+	}
+	if rank := d.n / 100; d.late {
+		d.late = d.beyond[1] > rank
+	} else {
+		d.late = d.beyond[0] > rank
+	}
+}
+
+// minDelays is from how many messages on the percentile says anything.
+const minDelays = 16
+
+func (d *delays) p99() time.Duration {
+	var over [window]uint16 // insertion keeps the greatest few in order
+	k := d.n/100 + 1
+	n := 0
+	for _, v := range d.ms[:d.n] {
+		i := n
+		for ; i > 0 && over[i-1] < v; i-- {
+			if i < k {
+				over[i] = over[i-1]
+			}
+		}
+		if i < k {
+			over[i] = v
+			n = min(n+1, k)
+		}
+	}
+	if n < k {
+		return 0
+	}
+	return time.Duration(over[k-1]) * time.Millisecond
+}
+
+// hearDelay measures the control delay by a stamp that is heard for the first time, and is newer than all others of its
+// owner: one that is said again in a renewal tells nothing.
+func (t *Table) hearDelay(o *owner, s Stamp, wall time.Duration) {
+	if s <= o.stamp {
+		return
+	}
+	o.stamp = s
+	delay := wall - time.Duration(s.Milliseconds())*time.Millisecond
+	if delay < 0 {
+		delay = -delay
+	} else {
+		delay -= min(delay, time.Millisecond) // the stamp's is cut off
+	}
+	was := t.delays.late
+	t.delays.heard(delay, t.cfg.MaxDelay)
+	if t.delays.late != was {
+		t.version++
+	}
+}
+
+// The efficiency is kept in parts of 1 << efficiencyBits. Before anything is learned it is that of packets of 1,000 bytes with
+// headers of 36.
+const (
+	efficiencyBits  = 20
+	firstEfficiency = 1000 << efficiencyBits / 1036
+)
+
+// rateBits is the rate in bit/s that is expected of a nominal one.
+func (t *Table) expected(rate int64) int64 {
+	e := t.efficiency
+	if e == 0 {
+		e = firstEfficiency
+	}
+	return max(1, mulShift(rate, e))
+}
+
+func mulShift(a, b int64) int64 {
+	return a>>efficiencyBits*b + a&(1<<efficiencyBits-1)*b>>efficiencyBits
+}
+
+const (
+	minLearned     = 1000 // us that a transfer must have taken to tell anything
+	slowest        = 4000 // thousandths: what one transfer can count in the slowdown
+	efficiencyUp   = 2    // a faster transfer than expected counts for so much of the difference,
+	efficiencyDown = 32   // a slower one for so much: those that were disturbed are slower, and most are not
+	slowdownWeight = 16
+)
+
+// learn compares a scheduled transfer that has ended with what was predicted of it.
+func (t *Table) learn(now time.Duration, o *own) {
+	took := (now - o.began).Microseconds()
+	if o.length == 0 || o.several || took < minLearned {
+		return
+	}
+	nominal := lengthOf(o.total, o.rate)
+	if nominal > maxLength || nominal > took+took/50 {
+		return // it did not move all that it was to move
+	}
+	if o.learned {
+		t.slowdown += (min(took*1000/o.length, slowest) - t.slowdown) / slowdownWeight
+		if t.slowdown > t.cfg.MaxSlowdown {
+			t.slowdown = 1000
+			t.distrust = now + t.cfg.Distrust
+			t.stats.Distrusts++
+			t.version++
+		}
+	}
+	if o.disturbed {
+		return
+	}
+	switch sample := nominal << efficiencyBits / took; {
+	case t.efficiency == 0:
+		t.efficiency = max(sample, 1)
+	case sample > t.efficiency:
+		t.efficiency += (sample - t.efficiency + efficiencyUp - 1) / efficiencyUp
+	default:
+		t.efficiency = max(1, t.efficiency-(t.efficiency-sample)/efficiencyDown)
+	}
+}
+
+// foresee is when a transfer that moves will end by what has moved of it, and whether that is far enough from what was said
+// to say it anew.
+func (t *Table) foresee(now, wall time.Duration, o *own) (end int64, wrong bool) {
+	moved, took := o.total-o.left, (now - o.began).Microseconds()
+	if o.length == 0 || moved <= 0 || moved < o.total/16 || took <= 0 {
+		return 0, false
+	}
+	rate := lengthOf(moved, took) // in bit/s: the same quotient
+	rest := lengthOf(o.left, max(1, rate))
+	if rest > maxLength {
+		return 0, false
+	}
+	end = wall.Microseconds() + rest
+	off := end - o.entry.End
+	if off < 0 {
+		off = -off
+	}
+	return end, off*1000 > o.length*t.cfg.Correct
+}
