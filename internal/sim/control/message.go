@@ -1,0 +1,213 @@
+package control
+
+import (
+	"fmt"
+	"time"
+
+	"shoal/internal/reserve"
+	"shoal/internal/sim"
+	"shoal/internal/sim/fabric"
+	"shoal/internal/wire"
+)
+
+// overhead is what a datagram has besides what package wire writes: Ethernet, IP and UDP headers, sequence number and tag.
+const overhead = 14 + 20 + 8 + 24
+
+// messages are those under way. A message to everybody is there once.
+type messages struct {
+	all  []message
+	free []int32
+	out  []reserve.Message
+	text []byte
+
+	rounds     []told
+	freeRounds []int32
+}
+
+type message struct {
+	from  int
+	m     reserve.Message
+	bytes int64
+	left  int // hosts that have not got it or lost it
+}
+
+// told is what one host tells another in a round of anti-entropy.
+type told struct {
+	from     int
+	own      *reserve.Section
+	sections []*reserve.Section
+}
+
+// say sends what a table has to say, to every other host.
+func (r *run) say(h *host) {
+	m := &r.messages
+	m.out = h.table.Take(m.out[:0])
+	for i := range m.out {
+		b, err := wire.AppendReserve(m.text[:0], &m.out[i])
+		if err != nil {
+			panic(fmt.Sprintf("control: %s: %v", h.id, err))
+		}
+		m.text = b
+		r.broadcast(message{from: h.index, m: m.out[i], bytes: int64(len(b)) + overhead, left: len(r.hosts) - 1})
+	}
+}
+
+func (r *run) broadcast(msg message) {
+	if len(r.hosts) < 2 {
+		return
+	}
+	m := &r.messages
+	var n int32
+	if k := len(m.free); k > 0 {
+		n, m.free = m.free[k-1], m.free[:k-1]
+		m.all[n] = msg
+	} else {
+		n, m.all = int32(len(m.all)), append(m.all, msg)
+	}
+	r.res.Counts.Messages += int64(msg.left)
+	r.res.Counts.MessageBytes += int64(msg.left) * msg.bytes
+	if !r.cfg.InFabric && r.cfg.Jitter == 0 { // all get it at once: one timer
+		r.timers.Push(r.after(r.cfg.Delay), timer{kind: deliver, host: -1, n: n})
+		return
+	}
+	for to := range r.hosts {
+		if to == msg.from {
+			continue
+		}
+		if r.cfg.InFabric {
+			path := 0
+			if k := len(r.net.Topology().Paths(msg.from, to)); k > 1 {
+				path = r.path(msg.from, to, anyPort(r.routes))
+			}
+			r.net.Send(fabric.Message{Src: msg.from, Dst: to, Bytes: msg.bytes, Path: path, Tag: int64(n)<<32 | int64(to)})
+			continue
+		}
+		r.timers.Push(r.after(r.delay()), timer{kind: deliver, host: int32(to), n: n})
+	}
+}
+
+// delay is that of one message.
+func (r *run) delay() time.Duration {
+	d := r.cfg.Delay
+	if r.cfg.Jitter > 0 {
+		d += time.Duration(r.delays.Int64N(int64(r.cfg.Jitter) + 1))
+	}
+	return d
+}
+
+// arrived is told of a message that has crossed the data fabric.
+func (r *run) arrived(tag int64) {
+	r.timers.Push(r.after(r.delay()), timer{kind: deliver, host: int32(tag & (1<<32 - 1)), n: int32(tag >> 32)})
+}
+
+// deliver gives message n to a host, or to all.
+func (r *run) deliver(n int32, to int) {
+	msg := r.messages.all[n] // a copy: what follows may send messages
+	if to >= 0 {
+		r.hear(&msg, &r.hosts[to])
+		if r.messages.all[n].left--; r.messages.all[n].left == 0 {
+			r.messages.free = append(r.messages.free, n)
+		}
+		return
+	}
+	r.messages.free = append(r.messages.free, n)
+	for i := range r.hosts {
+		if i != msg.from {
+			r.hear(&msg, &r.hosts[i])
+		}
+	}
+}
+
+func (r *run) lost() bool { return r.cfg.Loss > 0 && r.losses.Float64() < r.cfg.Loss }
+
+func (r *run) hear(msg *message, h *host) {
+	if r.lost() {
+		r.res.Counts.Lost++
+		return
+	}
+	now := r.now()
+	h.table.Heard(now, h.wall(now), r.hosts[msg.from].id, &msg.m)
+	r.changed(h)
+}
+
+// round has every host ask one other for all that it knows.
+func (r *run) round() {
+	if len(r.hosts) < 2 {
+		return
+	}
+	m := &r.messages
+	for i := range r.hosts {
+		of := r.delays.IntN(len(r.hosts) - 1)
+		if of >= i {
+			of++
+		}
+		if r.lost() {
+			continue
+		}
+		var n int32
+		if k := len(m.freeRounds); k > 0 {
+			n, m.freeRounds = m.freeRounds[k-1], m.freeRounds[:k-1]
+		} else {
+			n, m.rounds = int32(len(m.rounds)), append(m.rounds, told{})
+		}
+		t := &m.rounds[n]
+		t.from, t.own = of, r.hosts[of].table.Section()
+		t.sections = append(t.sections[:0], r.hosts[of].known...)
+		r.timers.Push(r.after(r.delay()), timer{kind: section, host: int32(i), n: n})
+	}
+}
+
+// merge takes in what a host has been told.
+func (r *run) merge(n int32, h *host) {
+	t := &r.messages.rounds[n]
+	now := r.now()
+	changed := false
+	for i, s := range t.sections {
+		if i == t.from {
+			s = t.own
+		}
+		// One that is older than what is known already, or the same, says nothing new.
+		if s == nil || i == h.index || h.known[i] != nil && s.Seq <= h.known[i].Seq {
+			continue
+		}
+		h.known[i], changed = s, true
+		h.table.Merge(now, h.wall(now), r.hosts[i].id, 1, s)
+	}
+	r.messages.freeRounds = append(r.messages.freeRounds, n)
+	if changed {
+		r.changed(h)
+	}
+}
+
+// startMice lets the first of the short flows come.
+func (r *run) startMice() {
+	if r.cfg.Mice.Share > 0 {
+		r.timers.Push(r.mouseGap(), timer{kind: mouse})
+	}
+}
+
+// mouseGap is the time to the next: together they have their share of the bytes, over the time in which transfers come.
+func (r *run) mouseGap() sim.Time {
+	var bytes int64
+	for i := range r.w.Flows {
+		bytes += r.w.Flows[i].Bytes
+	}
+	span := sim.Of(r.w.Flows[len(r.w.Flows)-1].At)
+	count := r.cfg.Mice.Share * float64(bytes) / float64(max(1, r.cfg.Mice.Bytes/r.cfg.Scale))
+	return sim.Time(r.mice.ExpFloat64() * float64(span) / count)
+}
+
+// mouse starts one, between any two hosts. They come as long as transfers do.
+func (r *run) mouse() {
+	n := len(r.hosts)
+	src := r.mice.IntN(n)
+	dst := r.mice.IntN(n - 1)
+	if dst >= src {
+		dst++
+	}
+	if r.net.Topology().Connected(src, dst) {
+		r.begin(-1, src, dst, max(1, r.cfg.Mice.Bytes/r.cfg.Scale), anyPort(r.mice), fabric.First)
+		r.res.Counts.Mice++
+	}
+	r.timers.Push(r.net.Now()+r.mouseGap(), timer{kind: mouse})
+}
