@@ -1,0 +1,261 @@
+package fabric
+
+import "shoal/internal/sim"
+
+// card is a host's network card: its queue pairs, of which one after the other sends a packet. Acks go first, then
+// messages in the bulk queue, then the queue pair after the one served last. Its link has the queues and the transmitter.
+type card struct {
+	flows  []int32 // in the order in which they began
+	last   int     // the place of the one served last
+	paced  int     // flows below the line rate
+	wakeAt sim.Time
+}
+
+// catchUpCard sends what a card has sent until now.
+func (n *Packets) catchUpCard(l *link, id int32) {
+	for !l.idle && n.free(l, id) {
+		if !n.nextOfCard(l, id, l.freeAt) {
+			l.idle = true
+		}
+	}
+}
+
+// wakeCard looks for something to send, where a card has nothing to do.
+func (n *Packets) wakeCard(l *link, id int32) {
+	if !l.idle {
+		return
+	}
+	l.rank = n.rank()
+	if n.nextOfCard(l, id, n.now) {
+		l.idle = false
+	}
+}
+
+// nextOfCard sends the next packet at t, if there is one that may go.
+func (n *Packets) nextOfCard(l *link, id int32, t sim.Time) bool {
+	if l.down {
+		return false
+	}
+	if l.waiting > 0 {
+		q := &l.queue[strict]
+		if q.empty() {
+			q = &l.queue[bulk]
+		}
+		if !q.empty() && (q == &l.queue[strict] || !l.paused) {
+			p := *q.front()
+			q.head++
+			l.waiting--
+			if q == &l.queue[bulk] {
+				l.bytes -= int64(p.size)
+			}
+			n.startOfCard(l, id, t, p)
+			return true
+		}
+	}
+	c := &n.cards[l.host]
+	at := n.turnOf(c, t, l.paused)
+	if at < 0 {
+		n.pace(c, l.host, t)
+		return false
+	}
+	c.last = at
+	f := &n.flows[c.flows[at]]
+	p := packet{flow: c.flows[at], hop: f.forth, seq: f.next, size: uint16(n.fullSize), kind: data}
+	f.next++
+	if f.next == f.total {
+		p.size = f.last
+	}
+	f.inside++
+	if f.spread != First {
+		p.hop = n.wayOf(f, t)
+	}
+	n.stats.Data++
+	n.inject(data)
+	if n.cfg.Transport == DCQCN {
+		f.ready = t + n.cfg.transmission(int64(p.size), f.rate.now)
+	}
+	n.startOfCard(l, id, t, p)
+	return true
+}
+
+func (n *Packets) startOfCard(l *link, id int32, t sim.Time, p packet) {
+	n.start(l, id, t, p)
+	if l.eager {
+		n.remind(l, id)
+	}
+}
+
+// turnOf is the place of the flow that sends next, -1 where none may. Flows that are done are dropped on the way, when the
+// search comes past one before it finds: the place of the one served last then points elsewhere. The ns-3 family does it
+// so, and the order of packets depends on it.
+func (n *Packets) turnOf(c *card, t sim.Time, paused bool) int {
+	count := len(c.flows)
+	if count == 0 {
+		return -1
+	}
+	found, done := -1, count
+	at := c.last
+	if at >= count {
+		at %= count
+	}
+	for range count {
+		if at++; at == count {
+			at = 0
+		}
+		f := &n.flows[c.flows[at]]
+		if f.next < f.total && f.next-f.acked < f.window && !f.waits && !paused && f.active {
+			if f.ready > t {
+				continue
+			}
+			if f.ways != nil && !n.mayRunAhead(f) {
+				continue
+			}
+			found = at
+			break
+		} else if !f.active {
+			done = min(done, at)
+		}
+	}
+	if done == count {
+		return found
+	}
+	kept := done
+	for i := done; i < count; i++ {
+		id := c.flows[i]
+		if !n.flows[id].active {
+			n.flows[id].listed = false
+			n.forget(id)
+			continue
+		}
+		if i == found {
+			found = kept
+		}
+		c.flows[kept] = id
+		kept++
+	}
+	c.flows = c.flows[:kept]
+	return found
+}
+
+// pace wakes a card up when the rate of one of its flows allows the next packet. It does so as the ns-3 family does: by
+// the earliest time of all flows, if that is not past.
+func (n *Packets) pace(c *card, host int32, t sim.Time) {
+	if c.paced == 0 || c.wakeAt != 0 {
+		return
+	}
+	at := sim.Never
+	for _, id := range c.flows {
+		at = min(at, n.flows[id].ready)
+	}
+	if at < sim.Never && at > t {
+		c.wakeAt = at
+		n.timers.push(at, phase(pacing, host))
+	}
+}
+
+// reply sends an ack, or a message, from a host.
+func (n *Packets) reply(p packet) {
+	id := n.hops[p.hop]
+	l := &n.links[id]
+	q := n.queueOf[p.kind]
+	if l.down {
+		n.lose(p)
+		return
+	}
+	if !l.idle {
+		n.catchUpCard(l, id)
+	}
+	if l.idle && (q == strict && l.queue[strict].empty() || l.waiting == 0 && !l.paused) {
+		l.idle = false
+		l.rank = n.rank()
+		n.startOfCard(l, id, n.now, p)
+		return
+	}
+	*l.queue[q].push() = p
+	l.waiting++
+	if q == bulk {
+		l.bytes += int64(p.size)
+	}
+	n.wakeCard(l, id)
+}
+
+// receive is the arrival of a data packet at its host.
+func (n *Packets) receive(p packet) {
+	f := &n.flows[p.flow]
+	n.stats.Delivered++
+	answer := packet{flow: p.flow, hop: f.back, size: AckBytes, kind: ack, marked: p.marked}
+	switch {
+	case f.ways != nil && f.ways.anyOrder:
+		n.collect(f, p.seq)
+	case p.seq == f.expected:
+		f.expected++
+	case p.seq > f.expected:
+		// A gap: one complaint about each, and again after a while.
+		n.stats.OutOfOrder++
+		if f.spread == First && !f.loss.ever {
+			n.fail("flow %d: packet %d arrived before packet %d, and nothing was lost", p.flow, p.seq, f.expected)
+		}
+		if n.now < f.nackAt && f.nacked == f.expected {
+			f.inside--
+			n.forget(p.flow)
+			return
+		}
+		f.nackAt, f.nacked = n.now+n.cfg.NackEvery, f.expected
+		answer.kind = nack
+	default:
+		// Again: the ack may have been lost. The ns-3 family, which loses nothing, says nothing here.
+		n.stats.Duplicates++
+	}
+	answer.seq = f.expected
+	n.inject(answer.kind)
+	n.reply(answer)
+}
+
+// acknowledge is the arrival of an ack at the sender.
+func (n *Packets) acknowledge(p packet) {
+	f := &n.flows[p.flow]
+	f.inside--
+	if !f.active {
+		n.forget(p.flow)
+		return
+	}
+	up := n.hops[f.forth]
+	l := &n.links[up]
+	if !l.idle {
+		n.catchUpCard(l, up)
+	}
+	if f.ways != nil {
+		n.judge(f, &p)
+	}
+	if p.seq > f.acked {
+		f.acked = p.seq
+		if f.next < f.acked {
+			f.next = f.acked // it had gone back in vain
+		}
+		if f.acked == f.total {
+			n.finish(p.flow)
+		}
+	}
+	if f.loss.armed {
+		f.loss.progress = n.now
+	}
+	if p.kind == nack {
+		n.goBack(f)
+	}
+	if p.marked && n.cfg.Transport == DCQCN && f.active {
+		n.mark(p.flow)
+	}
+	if f.waits {
+		n.turn(f)
+	}
+	n.wakeCard(l, up)
+}
+
+// goBack sends again from the first unacknowledged packet.
+func (n *Packets) goBack(f *flow) {
+	n.stats.Again += int64(f.next - f.acked)
+	f.next = f.acked
+	if f.ways != nil {
+		f.ways.counted = f.acked
+	}
+}
