@@ -42,6 +42,7 @@ type held struct {
 // Heard takes in a message. from is who sent it by the authentication of the connection or datagram; nobody speaks for
 // another peer. The table keeps the entry's links.
 func (t *Table) Heard(now, wall time.Duration, from peer.ID, m *Message) Verdict {
+	t.hearing = wall.Microseconds()
 	v := t.hear(now, wall, from, m)
 	t.stats.Verdicts[v]++
 	return v
@@ -91,6 +92,7 @@ func (t *Table) hear(now, wall time.Duration, from peer.ID, m *Message) Verdict 
 // Merge takes in the section of an owner's document, whoever relayed it: it is what all messages up to its Seq come to.
 // The table keeps its entries.
 func (t *Table) Merge(now, wall time.Duration, owner peer.ID, incarnation uint64, s *Section) Verdict {
+	t.hearing = wall.Microseconds()
 	v := t.merge(now, wall, owner, incarnation, s)
 	t.stats.Sections[v]++
 	return v
@@ -275,8 +277,10 @@ func (t *Table) renew(now time.Duration, at uint32, e *Entry) {
 			}
 		}
 		h.nic.owed += e.Bytes - h.entry.Bytes
+		if e.End != h.entry.End {
+			t.version++
+		}
 		h.entry = *e
-		t.version++
 	} else if w := h.turn; w != nil && e.Phase == Intent && e.Dst == h.entry.Dst && e.Ready == h.entry.Ready && e.End == h.entry.End && e.Bytes == h.entry.Bytes {
 		h.entry = *e
 	} else {

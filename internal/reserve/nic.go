@@ -149,7 +149,7 @@ func (t *Table) SetPaths(paths func(src, dst peer.ID) []ecmp.Path, capacity func
 func (t *Table) leaveLane(w *waiter) {
 	if w.lane != nil {
 		w.lane.holds--
-		w.lane = nil
+		w.lane, w.called = nil, false
 	}
 }
 

@@ -334,6 +334,7 @@ func (t *Table) Release(now, wall time.Duration, id uint64) bool {
 		return false
 	}
 	t.learn(now, o)
+	t.linger(wall, o)
 	t.end(o)
 	t.stats.Released++
 	return true
@@ -353,7 +354,7 @@ func (t *Table) Move(now, wall time.Duration, id uint64) (Leg, bool) {
 		return Leg{}, false
 	}
 	t.carry(o.set, o.path, -1, -o.entry.Bytes)
-	to, better := t.again(o)
+	to, better := t.again(o, wall)
 	if !better {
 		t.carry(o.set, o.path, 1, o.entry.Bytes)
 		return Leg{}, false
@@ -370,9 +371,12 @@ func (t *Table) Move(now, wall time.Duration, id uint64) (Leg, bool) {
 }
 
 // again asks the policy of a reservation that has been taken off its path whether another is strictly better.
-func (t *Table) again(o *own) (int, bool) {
+func (t *Table) again(o *own, wall time.Duration) (int, bool) {
 	t.refresh(o.set)
-	if o.policy == Ark || o.length > 0 {
+	if o.length > 0 {
+		return t.shoalAgain(o, wall)
+	}
+	if o.policy == Ark {
 		return t.arkAgain(o.set, o.path)
 	}
 	return t.leastAgain(o)
@@ -382,7 +386,7 @@ func (t *Table) again(o *own) (int, bool) {
 func (t *Table) contest(link *link, owner peer.ID, e *Entry) {
 	for i := range t.own {
 		o := &t.own[i]
-		if o.live && !o.contested && o.entry.Phase == Active && e.before(owner, &o.entry, t.self) && slices.Contains(o.set.links(o.path), link) {
+		if o.live && !o.contested && o.entry.Phase == Active && (o.length == 0 || e.End == 0 || e.End > t.hearing) && e.before(owner, &o.entry, t.self) && slices.Contains(o.set.links(o.path), link) {
 			o.contested, o.disturbed = true, true
 			t.stats.Conflicts++
 		}

@@ -22,9 +22,12 @@ type waiter struct {
 	dst    *nic
 	lane   *lanes // nil: its paths are unknown
 	own    bool
-	// called: another's turn has come, at the local time calledAt, and nobody has heard yet that it has started.
-	called   bool
-	calledAt time.Duration
+	// called: its turn has come, and nobody has heard yet that it has started. It is taken to move until then, in us of wall
+	// time, over the n paths of these indices.
+	called bool
+	until  int64
+	paths  [MaxLegs]uint16
+	n      int
 }
 
 // maxLength is the longest transfer that the schedule takes in.
@@ -89,63 +92,35 @@ func rateOf(bytes, us int64) int64 {
 	return min(lengthOf(bytes, us), MaxCapacity) // the same quotient
 }
 
-// turn is the outcome of a round: which own waiter may start, and over which paths.
-type turn struct {
-	id    uint64 // 0: none
-	paths [MaxLegs]int
-	n     int
-}
-
 // Admit gives the own Intents of policy shoal whose turn it is: the driver calls Start for each at once, or Release, or
 // Ready with a later time. It is to be called after whatever changes the table, and at next, the local time from which on
 // the answer may be another one although nothing is heard; 0: there is none. It costs next to nothing where this peer has
-// no waiter, or sends, or nothing has changed and next has not come.
+// no Intent, or nothing has changed and next has not come.
 func (t *Table) Admit(now, wall time.Duration, dst []uint64) (admitted []uint64, next time.Duration) {
 	if t.ownWaiters == 0 {
 		return dst, 0
 	}
-	at, soonest := wall.Microseconds(), int64(math.MaxInt64)
-	if waits := t.Mode(now) == Waiting; !waits || t.sending > 0 {
-		for _, w := range t.waiters {
-			switch {
-			case !w.own:
-			case w.ready > at:
-				soonest = min(soonest, w.ready)
-			case !waits || at-w.ready >= t.giveUp:
-				dst = append(dst, w.id)
-			default:
-				soonest = min(soonest, w.ready+t.giveUp)
-			}
+	at, waits := wall.Microseconds(), t.Mode(now) == Waiting
+	if waits && (t.planned != t.version || t.due > 0 && now >= t.due) {
+		t.plan(now, wall)
+	}
+	if t.planned == t.version && !t.mine {
+		return dst, t.due
+	}
+	soonest := int64(math.MaxInt64)
+	for _, w := range t.waiters {
+		switch {
+		case !w.own:
+		case w.ready > at:
+			soonest = min(soonest, w.ready)
+		case !waits, at-w.ready >= t.giveUp, w.called && t.sending == 0:
+			dst = append(dst, w.id)
 		}
+	}
+	if !waits {
 		return dst, later(now, wall, soonest)
 	}
-	if t.planned == t.version && (t.due == 0 || now < t.due) {
-		return dst, t.due
-	}
-	t.planned = t.version
-	if first := t.firstReady(); first > at {
-		t.due = later(now, wall, first)
-		return dst, t.due
-	}
-	t.due = t.plan(now, wall)
-	for _, w := range t.waiters {
-		if w.own && w.ready <= at && (w.id == t.turn.id || at-w.ready >= t.giveUp) {
-			dst = append(dst, w.id)
-			t.planned = t.version - 1 // whoever does not start it is told again
-		}
-	}
 	return dst, t.due
-}
-
-// firstReady is when the first own waiter is ready, in us of wall time; there is one.
-func (t *Table) firstReady() int64 {
-	first := int64(math.MaxInt64)
-	for _, w := range t.waiters {
-		if w.own {
-			first = min(first, w.ready)
-		}
-	}
-	return first
 }
 
 // later is the local time at which the wall clock shows so many us; 0: never.
@@ -156,86 +131,104 @@ func later(now, wall time.Duration, us int64) time.Duration {
 	return now + max(0, time.Duration(us)*time.Microsecond-wall)
 }
 
-// plan is one round of the schedule. It leaves in t.turn which own waiter may start now, and returns when to look again.
-func (t *Table) plan(now, wall time.Duration) (next time.Duration) {
+// plan is one round of the schedule: it calls those whose turn it is, and finds when to look again.
+func (t *Table) plan(now, wall time.Duration) {
 	t.round++
-	t.turn.id, t.looks = 0, 0
+	t.looks, t.mine = 0, false
 	at := wall.Microseconds()
-	soonest := t.occupy(at)
-	left := t.ownWaiters
+	t.soonest = math.MaxInt64
+	t.occupyActive(at, nil)
 	for _, w := range t.waiters {
-		if left == 0 {
-			break
+		if w.called && w.until > at && !t.stands(w) {
+			w.called = false
 		}
-		if w.own {
-			left--
-		}
+	}
+	for _, w := range t.waiters {
 		age := at - w.ready
 		switch {
 		case age < 0:
-			if w.own {
-				soonest = min(soonest, w.ready)
-			}
+			t.wake(w.ready)
+			continue
+		case w.called && w.until > at:
+			t.mine = t.mine || w.own
 			continue
 		case w.own:
-			if age < t.giveUp {
-				soonest = min(soonest, w.ready+t.giveUp)
+			w.called = false
+			if age >= t.giveUp {
+				t.mine = true
+			} else {
+				t.wake(w.ready + t.giveUp)
 			}
-		case age > 2*t.giveUp, w.called && (now-w.calledAt).Microseconds() >= w.length:
+		case w.called || age > 2*t.giveUp:
 			continue // its owner would have started it, or has, and it is over
 		}
-		if w.src.sending == t.round || w.dst.receiving == t.round {
-			w.called = false
-			if age >= t.maxWait {
-				w.src.sending, w.dst.receiving = t.round, t.round
-			}
-			continue
+		if age < t.maxWait {
+			t.wake(w.ready + t.maxWait)
 		}
-		if !t.assign(w, at+w.length) {
-			w.called = false
-			if age >= t.maxWait {
-				w.src.sending, w.dst.receiving = t.round, t.round
+		taken := w.src.sending == t.round || w.dst.receiving == t.round
+		switch {
+		case !taken && t.assign(w, at+w.length):
+			w.called, w.until = true, at+w.length
+			t.wake(w.until)
+			w.src.sending, w.dst.receiving = t.round, t.round
+			t.mine = t.mine || w.own
+		case age >= t.maxWait:
+			w.src.sending, w.dst.receiving = t.round, t.round
+			if !taken {
 				t.keepLane(w.lane)
 			}
-			continue
 		}
-		w.src.sending, w.dst.receiving = t.round, t.round
-		if w.own {
-			t.turn.id = w.id
-			break // the NIC sends: no other own one can follow
-		}
-		if !w.called {
-			w.called, w.calledAt = true, now
-		}
-		soonest = min(soonest, at+w.length-(now-w.calledAt).Microseconds())
 	}
-	return later(now, wall, soonest)
+	t.planned, t.due = t.version, later(now, wall, t.soonest)
 }
 
-// occupy marks the NICs and links of what moves: of what is Active and has not passed its predicted end. It returns the
-// first of these ends.
-func (t *Table) occupy(at int64) (soonest int64) {
-	soonest = math.MaxInt64
+// wake has the next round at a wall time in us, at the latest.
+func (t *Table) wake(at int64) { t.soonest = min(t.soonest, at) }
+
+// occupyActive takes the NICs and links of what moves: of what is Active and has not passed its predicted end. Own ones are
+// no exception (apart from one), and what has ended here before its time stays until the others know: all peers look at the
+// same.
+func (t *Table) occupyActive(at int64, but *own) {
 	for i := range t.held {
-		h := &t.held[i]
-		if h.owner == nil || h.entry.Phase != Active {
-			continue
-		}
-		until := h.entry.End
-		switch {
-		case until == 0:
-			until = math.MaxInt64
-		case until <= at:
-			continue // gone, heard or not: waiting for the RELEASE costs more than it saves
-		default:
-			soonest = min(soonest, until)
-		}
-		h.owner.nic.sending, h.nic.receiving = t.round, t.round
-		for _, l := range h.links[:len(h.entry.Links)] {
-			l.occupy(t.round, until)
+		if h := &t.held[i]; h.owner != nil && h.entry.Phase == Active && t.lasts(at, h.entry.End) {
+			t.occupy(h.owner.nic, h.nic, h.links[:len(h.entry.Links)], h.entry.End)
 		}
 	}
-	return soonest
+	for i := range t.own {
+		if o := &t.own[i]; o != but && o.live && o.entry.Phase == Active && t.lasts(at, o.entry.End) {
+			t.occupy(t.selfNIC, o.nic, o.set.links(o.path), o.entry.End)
+			t.occupy(t.selfNIC, o.nic, o.set.common, o.entry.End)
+		}
+	}
+	for i := len(t.ended) - 1; i >= 0; i-- {
+		if e := &t.ended[i]; t.lasts(at, e.until) {
+			t.occupy(t.selfNIC, e.nic, e.links, e.until)
+		} else {
+			t.forgetEnded(i)
+		}
+	}
+}
+
+// lasts reports whether what ends then counts; 0 is unknown.
+func (t *Table) lasts(at, end int64) bool {
+	if end == 0 {
+		return true
+	}
+	if end <= at {
+		return false // gone, heard or not: waiting for the RELEASE costs more than it saves
+	}
+	t.wake(end)
+	return true
+}
+
+func (t *Table) occupy(src, dst *nic, links []*link, until int64) {
+	src.sending, dst.receiving = t.round, t.round
+	if until == 0 {
+		until = math.MaxInt64
+	}
+	for _, l := range links {
+		l.occupy(t.round, until)
+	}
 }
 
 // occupy takes the link for this round, until a wall time.
@@ -246,40 +239,94 @@ func (l *link) occupy(round uint64, until int64) {
 	l.until = max(l.until, until)
 }
 
+// ended is an own transfer that has ended before its predicted end.
+type ended struct {
+	nic   *nic
+	links []*link
+	until int64
+}
+
+// linger keeps what a transfer has taken until the others know that it has ended.
+func (t *Table) linger(wall time.Duration, o *own) {
+	at := wall.Microseconds()
+	until := min(o.entry.End, at+t.delays.p99().Microseconds())
+	if o.length == 0 || until <= at || len(t.ended) >= MaxLegs {
+		return
+	}
+	n := len(t.ended)
+	if n < cap(t.ended) {
+		t.ended = t.ended[:n+1]
+	} else {
+		t.ended = append(t.ended, ended{})
+	}
+	e := &t.ended[n]
+	e.nic, e.until, e.links = o.nic, until, append(append(e.links[:0], o.set.links(o.path)...), o.set.common...)
+	o.nic.holds++
+	for _, l := range e.links {
+		l.holds++
+	}
+}
+
+func (t *Table) forgetEnded(i int) {
+	e := &t.ended[i]
+	t.leave(e.nic)
+	for _, l := range e.links {
+		t.unhold(l)
+	}
+	last := len(t.ended) - 1
+	t.ended[i], t.ended[last] = t.ended[last], *e
+	t.ended = t.ended[:last]
+}
+
+// stands reports whether one that was called may still be moving: nobody else was heard to move where it would. What it
+// takes is taken for this round.
+func (t *Table) stands(w *waiter) bool {
+	if w.src.sending == t.round || w.dst.receiving == t.round {
+		return false
+	}
+	for _, p := range w.paths[:w.n] {
+		if slices.ContainsFunc(w.lane.path(int(p)), t.taken) {
+			return false
+		}
+	}
+	w.src.sending, w.dst.receiving = t.round, t.round
+	for _, p := range w.paths[:w.n] {
+		for _, l := range w.lane.path(int(p)) {
+			l.occupy(t.round, w.until)
+		}
+	}
+	t.wake(w.until)
+	return true
+}
+
+func (t *Table) taken(l *link) bool { return l.round == t.round }
+
 // assign takes the free paths of the lowest indices for a waiter whose NICs are free: one, or more while the NICs are faster
 // than the paths together. It is false where none is free. Unknown paths are taken for free.
 func (t *Table) assign(w *waiter, until int64) bool {
-	var sum int64
-	n := 0
-	if w.own {
-		t.turn.n = 0
-	}
+	w.n = 0
 	if w.lane == nil {
 		return true
 	}
+	var sum int64
 	for p := range w.lane.paths {
 		if t.looks++; t.looks > maxLooks {
 			break
 		}
 		links := w.lane.path(p)
-		if slices.ContainsFunc(links, func(l *link) bool { return l.round == t.round }) {
+		if slices.ContainsFunc(links, t.taken) {
 			continue
 		}
 		for _, l := range links {
 			l.occupy(t.round, until)
 		}
-		if w.own {
-			t.turn.paths[n] = p
-		}
-		n++
-		if sum += t.width(links); sum >= w.rate || n >= t.cfg.Legs {
+		w.paths[w.n] = uint16(p)
+		w.n++
+		if sum += t.width(links); sum >= w.rate || w.n >= t.cfg.Legs {
 			break
 		}
 	}
-	if w.own {
-		t.turn.n = n
-	}
-	return n > 0
+	return w.n > 0
 }
 
 // keepLane keeps later ones off the path that is free first: else two that take turns on its two halves could keep a waiter

@@ -1,6 +1,9 @@
 package reserve
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // The shoal policy: one transfer a NIC and a path, the shortest first, by a schedule that every peer reckons for itself.
 //
@@ -97,14 +100,11 @@ func (t *Table) unwaited(a *asked) {
 
 // tryTurn starts an own waiter if the schedule says so; else it stays queued.
 func (t *Table) tryTurn(a *asked, o *own) {
-	id := o.entry.ID
-	a.grant.ID, a.grant.Queued = id, true
-	if t.sending > 0 {
-		return
+	if t.planned != t.version || a.now >= t.due {
+		t.plan(a.now, a.wall)
 	}
-	t.plan(a.now, a.wall)
-	if t.turn.id != id {
-		t.planned = t.version - 1 // of whoever's turn it is Admit tells
+	if o.turn == nil || !o.turn.called || t.sending > 0 {
+		a.grant.ID, a.grant.Queued = o.entry.ID, true
 		return
 	}
 	a.grant.ID, a.grant.Queued = 0, false
@@ -123,34 +123,61 @@ func (t *Table) begun(a *asked, o *own) {
 		t.choose(a)
 		return
 	}
-	paths, n := &t.turn.paths, min(t.turn.n, MaxPerOwner-t.ownCount()+1)
+	paths, n := o.turn.paths, min(o.turn.n, MaxPerOwner-t.ownCount()+1)
 	if n == 0 { // its paths did not fit the schedule
-		paths[0], n = t.cheapest(s), 1
+		paths[0], n = uint16(t.cheapest(s)), 1
 	}
 	var total uint64
 	for _, p := range paths[:n] {
-		total += uint64(s.width(p))
+		total += uint64(s.width(int(p)))
 	}
 	req := a.req
 	a.rate, a.ready = o.rate, o.entry.Ready
 	a.length = max(1, min(lengthOf(req.Bytes, t.expected(min(o.rate, int64(min(total, MaxCapacity))))), maxLength))
 	if flows := req.Flows; flows > 1 {
 		for i := range flows {
-			t.reserve(a, paths[i%n], share(req.Bytes, i, flows))
+			t.reserve(a, int(paths[i%n]), share(req.Bytes, i, flows))
 		}
 		return
 	}
 	a.several = n > 1
 	left := req.Bytes
 	for i, p := range paths[:n] {
-		w, part := uint64(s.width(p)), left
+		w, part := uint64(s.width(int(p))), left
 		if i < n-1 {
 			part = portion(left, w, total)
 		}
-		t.reserve(a, p, part)
+		t.reserve(a, int(p), part)
 		left -= part
 		total -= w
 	}
+}
+
+// shoalAgain is where the loser of a conflict goes: the free path of the highest index, since those who start take the
+// lowest.
+func (t *Table) shoalAgain(o *own, wall time.Duration) (int, bool) {
+	at, l := wall.Microseconds(), t.lane(o.set.paths)
+	if l == nil {
+		return 0, false
+	}
+	defer func() { l.holds-- }()
+	t.round++
+	t.occupyActive(at, o)
+	if !slices.ContainsFunc(l.path(o.path), t.taken) {
+		o.contested = false
+		return 0, false
+	}
+	for _, w := range t.waiters {
+		if w.called && w.until > at {
+			t.stands(w)
+		}
+	}
+	for p := len(l.paths) - 1; p >= 0; p-- {
+		if !slices.ContainsFunc(l.path(p), t.taken) {
+			return p, true
+		}
+	}
+	return 0, false
 }
 
 // width is the capacity of the path's narrowest link, in bit/s.

@@ -66,8 +66,11 @@ type Table struct {
 	due                  time.Duration
 	round                uint64
 	looks                int
-	turn                 turn
-	maxWait, giveUp      int64 // us
+	soonest              int64   // us of wall time
+	hearing              int64   // us of wall time
+	mine                 bool    // an own one may start
+	ended                []ended // own ones that the others do not know of yet
+	maxWait, giveUp      int64   // us
 	delays               delays
 	stale                bool
 	distrust             time.Duration // until when
