@@ -37,7 +37,7 @@ func (f *Fluid) checkRates() error {
 		room, weight := l.cap<<weightBits, int64(0)
 		for _, o := range l.on {
 			fl := &f.flows[o.flow]
-			if fl.state != sending || fl.hops[o.hop] != (hop{int32(i), fl.hops[o.hop].at, o.weight}) || l.on[fl.hops[o.hop].at] != o {
+			if fl.state != sending || fl.hops[o.hop] != (hop{int32(i), fl.hops[o.hop].at, o.weight}) || l.on[fl.hops[o.hop].at] != o || l.binds != (o.hop < fl.tight) {
 				return fmt.Errorf("fluid: %s lists flow %d, which is elsewhere", f.linkName(i), o.flow)
 			}
 			room -= fl.rate * o.weight

@@ -12,6 +12,8 @@ type Config struct {
 	// Payload is how many bytes a full packet carries, Header what its wire adds, Ack the size of an acknowledgement, of
 	// which every packet has one.
 	Payload, Header, Ack int64
+	// Quantum is what times of transmission are rounded to, as in the packet model; 0 keeps whole picoseconds.
+	Quantum sim.Time
 	// PLBRound is how long a round of PLB lasts: a round-trip time with queues. PLBRounds is after how many congested
 	// rounds in a row a flow moves. Their product is what counts here. Lower values react sooner, and move more often
 	// without gain where all paths are busy.
@@ -23,7 +25,7 @@ type Config struct {
 // DefaultConfig is the packet model's, and for PLB what its authors give for flows that are never idle: 12 rounds.
 // 100 us is a round trip with the queue between the marks of a switch at 100 Gb/s.
 func DefaultConfig() Config {
-	return Config{Payload: 1000, Header: 36, Ack: 48, PLBRound: 100 * sim.Microsecond, PLBRounds: 12, Seed: 1}
+	return Config{Payload: 1000, Header: 36, Ack: 48, Quantum: sim.Nanosecond, PLBRound: 100 * sim.Microsecond, PLBRounds: 12, Seed: 1}
 }
 
 // Validate reports the first field that is out of its range.
@@ -35,6 +37,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("fluid: headers of %d bytes; give 0 to 256", c.Header)
 	case c.Ack < 0 || c.Ack > 1024:
 		return fmt.Errorf("fluid: acknowledgements of %d bytes; give 0 to 1024", c.Ack)
+	case c.Quantum < 0 || c.Quantum > sim.Microsecond:
+		return fmt.Errorf("fluid: times rounded to %v; give 0 to 1 us", c.Quantum)
 	case c.PLBRound < sim.Microsecond || c.PLBRound > sim.Second:
 		return fmt.Errorf("fluid: PLB rounds of %v; give 1 us to 1 s", c.PLBRound)
 	case c.PLBRounds < 1 || c.PLBRounds > 1000:
@@ -43,13 +47,20 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// onWire is how long so many bytes take on a link, in whole nanoseconds as in the packet model.
-func onWire(bytes, rate int64) sim.Time {
-	return (sim.Transmission(bytes, rate) + sim.Nanosecond/2) / sim.Nanosecond * sim.Nanosecond
+// onWire is how long so many bytes take on a link: at least one quantum.
+func (c *Config) onWire(bytes, rate int64) sim.Time {
+	t := sim.Transmission(bytes, rate)
+	if q := c.Quantum; q > 0 {
+		t = max(q, (t+q/2)/q*q)
+	}
+	return t
 }
 
 // packets is how many packets so many bytes need.
 func (c *Config) packets(bytes int64) int64 { return (bytes + c.Payload - 1) / c.Payload }
+
+// work is how much there is to send of so many bytes, headers included.
+func (c *Config) work(bytes int64) int64 { return (bytes + c.Header*c.packets(bytes)) << workBits }
 
 // Units. A link's rate is a whole number of 2^-e bytes a picosecond, where e is chosen so that the fastest link has
 // rateBits bits: shares are exact to some 10^-10, and a rate times a weight fits 63 bits. Bytes are counted in 2^-workBits.
@@ -92,12 +103,9 @@ func (s scale) takes(work, rate int64) sim.Time {
 	return sim.Time(q)
 }
 
-// share is a*b/c, rounded up; the result fits.
+// share is a*b/c, rounded down; the result fits.
 func share(a, b, c int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
-	q, r := bits.Div64(hi, lo, uint64(c))
-	if r > 0 {
-		q++
-	}
+	q, _ := bits.Div64(hi, lo, uint64(c))
 	return int64(q)
 }

@@ -76,10 +76,9 @@ func (f *Fluid) lowest() int64 {
 		if !fl.fresh {
 			continue // gone again
 		}
-		for _, h := range fl.hops {
-			if l := &f.links[h.link]; l.binds() {
-				level = min(level, l.cap<<weightBits/l.load)
-			}
+		for _, h := range fl.hops[:fl.tight] {
+			l := &f.links[h.link]
+			level = min(level, l.cap<<weightBits/l.load)
 		}
 	}
 	f.fill.fresh = f.fill.fresh[:0]
@@ -113,14 +112,14 @@ func (f *Fluid) collect(level int64) {
 			}
 			fl.mark = round
 			c.flows = append(c.flows, o.flow)
-			for _, h := range fl.hops {
-				if hl := &f.links[h.link]; hl.mark != round && hl.binds() {
+			for _, h := range fl.hops[:fl.tight] {
+				if hl := &f.links[h.link]; hl.mark != round {
 					hl.mark = round
 					c.links = append(c.links, h.link)
 				}
 			}
 		}
-		if l.weight > 0 {
+		if l.weight > 0 && l.binds { // some no longer do, and their flows had to be found
 			c.tight = append(c.tight, candidate{l.room / l.weight, l.order, c.links[k]})
 		}
 	}
@@ -163,7 +162,7 @@ func (f *Fluid) freeze(full *link, index int32, rate int64) (flows int) {
 		fl.frozen = round
 		fl.next, fl.bottle = rate, index
 		flows++
-		for _, h := range fl.hops {
+		for _, h := range fl.hops[:fl.tight] {
 			l := &f.links[h.link]
 			l.room -= rate * h.weight
 			l.weight -= h.weight

@@ -69,6 +69,7 @@ type flow struct {
 	finish   sim.Time
 	look     sim.Time // PLB: when to move, if all rounds until then are congested
 	hops     []hop
+	tight    int32 // the first hops are those whose links bind
 	paths    []int // of Spray and PLB
 }
 
@@ -83,13 +84,14 @@ type link struct {
 	on        []on
 	load      int64 // sum of their weights
 	potential int64 // sum of what their ceilings would put on it
-	full, ack sim.Time
-	delay     sim.Time
-	rate      int64 // bit/s
-	sent      int64 // work of flows that have left it
-	nic       bool  // a host's own link, or private: always takes part
-	up        bool
-	order     int32 // of equally full links the first is said to hold a flow back: a sender's own before others
+	// full, data and ack are the times of a full packet, of its payload, and of an acknowledgement.
+	full, data, ack, delay sim.Time
+	rate                   int64 // bit/s
+	sent                   int64 // work of flows that have left it
+	nic                    bool  // a host's own link, or private: always binds
+	binds                  bool  // could hold a flow back; otherwise its flows could not fill it whatever the others do
+	up                     bool
+	order                  int32 // of equally full links the first is said to hold a flow back: a sender's own before others
 
 	mark   uint32 // the filling that it takes part in
 	seeded bool
@@ -114,16 +116,17 @@ func New(t *fabric.Topology, cfg Config) (*Fluid, error) {
 	wire := cfg.Payload + cfg.Header
 	fastest := sim.Never
 	for i, l := range t.Links {
-		full := onWire(wire, l.Rate)
-		if full == 0 {
-			return nil, fmt.Errorf("fluid: link %s sends %d bytes in less than a nanosecond at %d bit/s; give a lower rate", l.Name, wire, l.Rate)
+		full := cfg.onWire(wire, l.Rate)
+		data := sim.Transmission(cfg.Payload, l.Rate)
+		if q := cfg.Quantum; q > 0 {
+			data -= data % q // as in the packet model
 		}
-		f.links[i] = link{full: full, ack: onWire(cfg.Ack, l.Rate), delay: l.Delay, rate: l.Rate, up: true, order: int32(i)}
+		f.links[i] = link{full: full, data: data, ack: cfg.onWire(cfg.Ack, l.Rate), delay: l.Delay, rate: l.Rate, up: true, order: int32(i)}
 		fastest = min(fastest, full)
 	}
 	for h := range t.Hosts() {
 		up, down := &f.links[t.Up(h)], &f.links[t.Down(h)]
-		up.nic, down.nic = true, true
+		up.nic, up.binds, down.nic, down.binds = true, true, true, true
 		up.order -= 1 << 30
 	}
 	// e: wire << e / fastest has rateBits bits.
@@ -173,12 +176,10 @@ func (f *Fluid) Start(s fabric.Flow) fabric.ID {
 	if s.Bytes < 1 || s.Bytes > sim.MaxFlowBytes || len(s.Paths) == 0 {
 		panic(fmt.Sprintf("fluid: a flow of %d bytes over %d paths; give 1 to %d bytes, and a path", s.Bytes, len(s.Paths), int64(sim.MaxFlowBytes)))
 	}
-	ways := f.topo.Paths(int(s.Src), int(s.Dst))
 	for _, p := range s.Paths {
-		if p < 0 || p >= len(ways) {
-			panic(fmt.Sprintf("fluid: path %d of %d from host %d to host %d", p, len(ways), s.Src, s.Dst))
-		}
+		f.checkPath(s.Src, s.Dst, p)
 	}
+	f.checkPath(s.Dst, s.Src, s.Back)
 	var id int32
 	if n := len(f.free); n > 0 {
 		id = f.free[n-1]
@@ -191,7 +192,7 @@ func (f *Fluid) Start(s fabric.Flow) fabric.ID {
 		f.flows = append(f.flows, flow{place: -1, private: -1})
 	}
 	fl := &f.flows[id]
-	total := (s.Bytes + f.cfg.Header*f.cfg.packets(s.Bytes)) << workBits
+	total := f.cfg.work(s.Bytes)
 	*fl = flow{hops: fl.hops[:0], paths: fl.paths[:0], state: stalled, place: -1, private: -1, src: int32(s.Src), dst: int32(s.Dst),
 		path: int32(s.Paths[0]), back: int32(s.Back), bytes: s.Bytes, total: total, left: total, since: f.now, finish: sim.Never, look: sim.Never}
 	if len(s.Paths) > 1 && (s.Spread == fabric.Spray || s.Spread == fabric.PLB) {
@@ -203,34 +204,42 @@ func (f *Fluid) Start(s fabric.Flow) fabric.ID {
 	return fabric.ID(id)
 }
 
-// Move takes effect at once: all that has not left yet goes over that path alone.
+// Move takes effect at once: all that has not left yet goes over that path alone. A flow that is done, or has sent all, has
+// nothing to move.
 func (f *Fluid) Move(id fabric.ID, path, back int) {
-	fl := f.flow(id)
-	if ways := f.topo.Paths(int(fl.src), int(fl.dst)); path < 0 || path >= len(ways) {
-		panic(fmt.Sprintf("fluid: path %d of %d from host %d to host %d", path, len(ways), fl.src, fl.dst))
+	fl := &f.flows[id]
+	if fl.state == unused {
+		return
 	}
-	if fl.state == sent || int(fl.path) == path && fl.spread != fabric.Spray && fl.state == sending {
-		fl.back = int32(back)
+	f.checkPath(int(fl.src), int(fl.dst), path)
+	f.checkPath(int(fl.dst), int(fl.src), back)
+	same := int(fl.path) == path && fl.spread != fabric.Spray && fl.state == sending
+	fl.back, fl.spread = int32(back), fabric.First
+	if fl.state == sent {
+		return // what is under way has its time
+	}
+	if same {
+		fl.look = sim.Never
+		f.due.fix(f.flows, int32(id))
 		return
 	}
 	f.detach(int32(id))
-	fl.path, fl.back = int32(path), int32(back)
-	if fl.spread == fabric.Spray {
-		fl.spread = fabric.First
-	}
+	fl.path = int32(path)
 	f.attach(int32(id))
 }
 
-func (f *Fluid) flow(id fabric.ID) *flow {
-	if id < 0 || int(id) >= len(f.flows) || f.flows[id].state == unused {
-		panic(fmt.Sprintf("fluid: no flow %d", id))
+func (f *Fluid) checkPath(src, dst, path int) {
+	if n := len(f.topo.Paths(src, dst)); path < 0 || path >= n {
+		panic(fmt.Sprintf("fluid: path %d from host %d to host %d, of %d", path, src, dst, n))
 	}
-	return &f.flows[id]
 }
 
-// Left is how many bytes have not left their host yet, and at least 1 until the flow is done.
+// Left is how many bytes have not left their host yet; at least 1 until the flow is done, and then 0.
 func (f *Fluid) Left(id fabric.ID) int64 {
-	fl := f.flow(id)
+	fl := &f.flows[id]
+	if fl.state == unused {
+		return 0
+	}
 	return max(1, share(fl.bytes, f.leftOf(fl), fl.total))
 }
 
@@ -249,7 +258,7 @@ func (f *Fluid) Send(m fabric.Message) {
 	at := f.now
 	hop := func(i fabric.LinkIndex) bool {
 		l := &f.links[i]
-		at += onWire(m.Bytes, l.rate) + l.delay
+		at += f.cfg.onWire(m.Bytes, l.rate) + l.delay
 		return l.up
 	}
 	ok := hop(f.topo.Up(m.Src))

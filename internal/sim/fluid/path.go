@@ -30,19 +30,28 @@ func (f *Fluid) attach(id int32) {
 		return
 	}
 	fl.ceiling = min(f.links[up].cap, f.links[down].cap)
-	if w := f.windowed(fl, ways[fl.path]); w < fl.ceiling {
+	if w := f.windowed(fl); w < fl.ceiling {
 		fl.ceiling = w
 		fl.private = f.privateLink(w)
 		fl.hops = append(fl.hops, hop{link: fl.private, weight: one})
 	}
+	fl.tight = 0
 	for i := range fl.hops {
-		h := &fl.hops[i]
+		h := fl.hops[i]
 		l := &f.links[h.link]
-		h.at = int32(len(l.on))
+		fl.hops[i].at = int32(len(l.on))
 		l.on = append(l.on, on{flow: id, hop: int32(i), weight: h.weight})
 		l.load += h.weight
 		l.potential += part(fl.ceiling, h.weight) + 1
-		if l.binds() {
+		if l.binds {
+			f.sort(id, int32(i), true)
+		} else if l.potential > l.cap {
+			l.binds = true
+			for _, o := range l.on {
+				f.sort(o.flow, o.hop, true)
+			}
+		}
+		if l.binds {
 			f.seed(h.link)
 		}
 	}
@@ -98,16 +107,22 @@ func (f *Fluid) detach(id int32) {
 	}
 	for _, h := range fl.hops {
 		l := &f.links[h.link]
-		if l.binds() {
+		if l.binds {
 			f.seed(h.link)
 		}
 		l.sent += part(fl.joined-fl.left, h.weight)
-		l.load -= h.weight
-		l.potential -= part(fl.ceiling, h.weight) + 1
 		last := l.on[len(l.on)-1]
 		l.on[h.at] = last
 		f.flows[last.flow].hops[last.hop].at = h.at
 		l.on = l.on[:len(l.on)-1]
+		l.load -= h.weight
+		l.potential -= part(fl.ceiling, h.weight) + 1
+		if l.binds && !l.nic && l.potential <= l.cap {
+			l.binds = false
+			for _, o := range l.on {
+				f.sort(o.flow, o.hop, false)
+			}
+		}
 	}
 	if fl.private >= 0 {
 		f.spare = append(f.spare, fl.private)
@@ -118,8 +133,23 @@ func (f *Fluid) detach(id int32) {
 	fl.state, fl.rate, fl.fresh = stalled, 0, false
 }
 
-// binds says whether the link could hold a flow back at all: not when its flows could not fill it whatever the others do.
-func (l *link) binds() bool { return l.nic || l.potential > l.cap }
+// sort moves a hop to those whose links bind, or to the others. A flow over a thousand paths has few of the former, and
+// refill looks at no others.
+func (f *Fluid) sort(id, at int32, binds bool) {
+	fl := &f.flows[id]
+	to := fl.tight
+	if binds {
+		fl.tight++
+	} else {
+		fl.tight--
+		to = fl.tight
+	}
+	fl.hops[at], fl.hops[to] = fl.hops[to], fl.hops[at]
+	for _, i := range [2]int32{at, to} {
+		h := fl.hops[i]
+		f.links[h.link].on[h.at].hop = i
+	}
+}
 
 func (f *Fluid) privateLink(cap int64) int32 {
 	var i int32
@@ -131,30 +161,38 @@ func (f *Fluid) privateLink(cap int64) int32 {
 		f.links = append(f.links, link{order: i})
 	}
 	l := &f.links[i]
-	l.cap, l.nic, l.up, l.sent = cap, true, true, 0
+	l.cap, l.nic, l.binds, l.up, l.sent = cap, true, true, true, 0
 	return i
 }
 
-// windowed is the rate that the packet model's window lets through: as many packets as it has room for in the round trip of
-// one packet on an empty path. It is below the links' rate only where delays are small, and acknowledgements not.
-func (f *Fluid) windowed(fl *flow, way []fabric.LinkIndex) int64 {
-	nic := &f.links[f.topo.Up(int(fl.src))]
-	var base, trip sim.Time
-	add := func(l *link) {
-		base += 2*l.delay + sim.Transmission(f.cfg.Payload, l.rate)
-		trip += l.full + l.ack + 2*l.delay
+// window is what the packet model lets be under way, in packets; trip is the round trip of one packet on the empty path, and
+// slowest its slowest link. A flow is held back by its window where delays are small, and acknowledgements not.
+func (f *Fluid) window(fl *flow) (packets int64, trip sim.Time, slowest *link) {
+	var base sim.Time
+	slowest = &f.links[f.topo.Up(int(fl.src))]
+	add := func(i fabric.LinkIndex) {
+		l := &f.links[i]
+		base += 2*l.delay + l.data
+		trip += 2*l.delay + l.full + l.ack
+		if l.rate < slowest.rate {
+			slowest = l
+		}
 	}
-	add(nic)
-	for _, i := range way {
-		add(&f.links[i])
+	add(f.topo.Up(int(fl.src)))
+	for _, i := range f.topo.Paths(int(fl.src), int(fl.dst))[fl.path] {
+		add(i)
 	}
-	add(&f.links[f.topo.Down(int(fl.dst))])
-	// What the NIC sends in the base time, in payload.
-	window := share(int64(base), nic.rate, 8*int64(sim.Second))
-	if inFlight := f.cfg.packets(window); sim.Time(inFlight)*nic.full < trip {
-		return share(nic.cap, inFlight*int64(nic.full), int64(trip))
+	add(f.topo.Down(int(fl.dst)))
+	return f.cfg.packets(max(1, share(int64(base), slowest.rate, 8*int64(sim.Second)))), trip, slowest
+}
+
+// windowed is the rate of a flow that waits for acknowledgements, more than it could have where it does not.
+func (f *Fluid) windowed(fl *flow) int64 {
+	n, trip, slowest := f.window(fl)
+	if t := sim.Time(n) * slowest.full; t < trip {
+		return share(slowest.cap, int64(t), int64(trip))
 	}
-	return nic.cap
+	return 1<<63 - 1
 }
 
 // latency is the time from when the last byte has left at the flow's rate to the last acknowledgement: what the packet
@@ -162,19 +200,16 @@ func (f *Fluid) windowed(fl *flow, way []fabric.LinkIndex) int64 {
 func (f *Fluid) latency(fl *flow) sim.Time {
 	n := f.cfg.packets(fl.bytes)
 	rest := fl.bytes - (n-1)*f.cfg.Payload + f.cfg.Header // the last packet
-	var before, last, slowest, sum, way sim.Time
-	narrow := int64(1 << 62)
+	var last, slowest, sum, way sim.Time
 	// The last packet leaves a link when it is there, and the one before it has left.
 	hop := func(l *link) {
 		slowest = max(slowest, l.full)
 		sum += l.full
-		before = 0
 		if n > 1 {
-			before = sum + sim.Time(n-2)*slowest
+			last = max(last, sum+sim.Time(n-2)*slowest)
 		}
-		last = max(last, before) + onWire(rest, l.rate)
+		last += f.cfg.onWire(rest, l.rate)
 		way += l.delay
-		narrow = min(narrow, l.cap)
 	}
 	hop(&f.links[f.topo.Up(int(fl.src))])
 	for _, i := range f.topo.Paths(int(fl.src), int(fl.dst))[fl.path] {
@@ -187,7 +222,14 @@ func (f *Fluid) latency(fl *flow) sim.Time {
 		ack(&f.links[i])
 	}
 	ack(&f.links[f.topo.Down(int(fl.src))])
-	return max(0, last+way-f.scale.takes(fl.total, narrow))
+
+	in, trip, narrow := f.window(fl)
+	rate := narrow.cap
+	if pause := trip - sim.Time(in)*narrow.full; pause > 0 { // after each window
+		last += sim.Time((n-1)/in) * pause
+		rate = f.windowed(fl)
+	}
+	return max(0, last+way-f.scale.takes(fl.total, rate))
 }
 
 // SetLink takes a link down or up. Flows on it stand still; a Spray flow goes on over those of its paths that are up.
