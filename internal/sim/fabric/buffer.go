@@ -26,7 +26,7 @@ type ingress struct {
 	bytes    int64 // in the reserve and in shared memory
 	headroom int64 // bytes that came after a pause
 	limit    int64 // of headroom
-	share    uint  // the threshold is the free space >> share
+	share    uint8 // the threshold is the free space >> share
 	pausing  bool  // the sender was told to pause
 }
 
@@ -34,12 +34,6 @@ type ingress struct {
 type ecn struct {
 	min, max int64
 	draws    uint64
-}
-
-// add says whether it is time to count exactly.
-func (b *buffer) add(size int64) bool {
-	b.used += size
-	return b.used > b.calm && !b.exact
 }
 
 func (b *buffer) threshold(in *ingress) int64 { return (b.space - b.shared) >> in.share }
@@ -60,7 +54,7 @@ func (n *Packets) newBuffers() {
 			// The ns-3 family takes the headroom of a port from its outgoing direction, which is like the incoming one.
 			in.limit = int64(float64(l.rate) / 8e12 * float64(l.delay) * float64(n.cfg.Headroom))
 		}
-		in.share = n.cfg.Share
+		in.share = uint8(n.cfg.Share)
 		for r := l.rate; r > hostRate && in.share > 0; r /= 2 {
 			in.share--
 		}
@@ -68,7 +62,7 @@ func (n *Packets) newBuffers() {
 	for i := range n.buffers {
 		b := &n.buffers[i]
 		b.space = n.cfg.Buffer
-		most := uint(0)
+		most := uint8(0)
 		for _, id := range b.in {
 			in := &n.links[id].ingress
 			b.space -= in.limit + n.cfg.Reserve
@@ -130,20 +124,6 @@ func mix(seed uint64, values ...uint64) uint64 {
 // unit is one in [0, 1).
 func unit(seed, a, b uint64) float64 { return float64(mix(seed, a, b)>>11) / (1 << 53) }
 
-// leave is a packet's farewell to a switch: it leaves the bulk queue of a link.
-func (n *Packets) leave(l *link, id int32, p *packet) {
-	size := int64(p.size)
-	l.bytes -= size
-	b := &n.buffers[l.node]
-	b.used -= size
-	if p.kind == data && l.bytes > l.ecn.min && n.congested(l, id) {
-		p.marked = true
-	}
-	if b.exact {
-		n.release(b, p)
-	}
-}
-
 // crowded begins to count exactly, if the switch is as full as it seems.
 func (n *Packets) crowded(node int32) {
 	b := &n.buffers[node]
@@ -162,7 +142,7 @@ func (n *Packets) crowded(node int32) {
 		q := &l.queue[bulk]
 		for i := range q.len() {
 			p := q.at(i)
-			n.links[n.hops[p.hop-1]].ingress.bytes += int64(p.size)
+			n.links[n.hops[p.hop()-1]].ingress.bytes += int64(p.size())
 		}
 		n.setEager(l, id, true)
 	}
@@ -182,9 +162,9 @@ func (n *Packets) setEager(l *link, id int32, eager bool) {
 
 // admit finds room for a packet, and pauses the link that it came over where that is getting full.
 func (n *Packets) admit(b *buffer, p packet) bool {
-	from := n.hops[p.hop-1]
+	from := n.hops[p.hop()-1]
 	in := &n.links[from].ingress
-	size := int64(p.size)
+	size := int64(p.size())
 	if size+in.headroom > in.limit && size+max(0, in.bytes-n.cfg.Reserve) > b.threshold(in) {
 		return false
 	}
@@ -205,10 +185,10 @@ func (n *Packets) admit(b *buffer, p packet) bool {
 }
 
 // release gives a packet's room back, and ends the pause of the link that it came over.
-func (n *Packets) release(b *buffer, p *packet) {
-	from := n.hops[p.hop-1]
+func (n *Packets) release(b *buffer, p packet) {
+	from := n.hops[p.hop()-1]
 	in := &n.links[from].ingress
-	size := int64(p.size)
+	size := int64(p.size())
 	head := min(in.headroom, size)
 	shared := min(size-head, max(0, in.bytes-n.cfg.Reserve))
 	in.headroom -= head
@@ -244,18 +224,18 @@ func (n *Packets) tell(from int32, kind uint8) {
 		n.stats.Resumes++
 	}
 	n.inject(kind)
-	n.enqueue(&n.links[back], back, packet{flow: nobody, hop: nowhere, seq: l.flaps, size: PauseBytes, kind: kind})
+	n.enqueue(&n.links[back], back, newPacket(kind, nobody, nowhere, l.flaps, PauseBytes))
 }
 
 // obey is the other end of tell: the sender of the link back is paused, or goes on.
 func (n *Packets) obey(over int32, p packet) {
 	id := n.links[over].reverse
 	l := &n.links[id]
-	if p.seq != l.flaps {
+	if p.seq() != l.flaps {
 		return // the link has been down since
 	}
 	n.settle(l, id)
-	l.paused = p.kind == pause
+	l.paused = p.kind() == pause
 	l.slow = l.eager || l.paused || l.down
 	if l.paused {
 		return

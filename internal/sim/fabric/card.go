@@ -25,7 +25,7 @@ func (n *Packets) wakeCard(l *link, id int32) {
 	if !l.idle {
 		return
 	}
-	l.rank = n.rank()
+	l.rank = n.newRank()
 	if n.nextOfCard(l, id, n.now) {
 		l.idle = false
 	}
@@ -46,7 +46,7 @@ func (n *Packets) nextOfCard(l *link, id int32, t sim.Time) bool {
 			q.head++
 			l.waiting--
 			if q == &l.queue[bulk] {
-				l.bytes -= int64(p.size)
+				l.bytes -= int64(p.size())
 			}
 			n.startOfCard(l, id, t, p)
 			return true
@@ -60,20 +60,21 @@ func (n *Packets) nextOfCard(l *link, id int32, t sim.Time) bool {
 	}
 	c.last = at
 	f := &n.flows[c.flows[at]]
-	p := packet{flow: c.flows[at], hop: f.forth, seq: f.next, size: uint16(n.fullSize), kind: data}
-	f.next++
-	if f.next == f.total {
-		p.size = f.last
+	size, hop := n.fullSize, f.forth
+	if f.next+1 == f.total {
+		size = f.last
 	}
-	f.inside++
 	if f.spread != First {
-		p.hop = n.wayOf(f, t)
+		hop = n.wayOf(f, t)
+	}
+	if n.cfg.Transport == DCQCN {
+		f.ready = t + n.cfg.transmission(int64(size), f.rate.now)
 	}
 	n.stats.Data++
 	n.inject(data)
-	if n.cfg.Transport == DCQCN {
-		f.ready = t + n.cfg.transmission(int64(p.size), f.rate.now)
-	}
+	p := newPacket(data, c.flows[at], hop, f.next, size)
+	f.next++
+	f.inside++
 	n.startOfCard(l, id, t, p)
 	return true
 }
@@ -103,24 +104,25 @@ func (n *Packets) turnOf(c *card, t sim.Time, paused bool) int {
 			at = 0
 		}
 		f := &n.flows[c.flows[at]]
-		if f.next < f.total && f.next-f.acked < f.window && !f.waits && !paused && f.active {
-			if f.ready > t {
-				continue
+		if f.next < f.total && f.next-f.acked < f.window && !f.waits && !paused {
+			if f.ready <= t && (f.ways == nil || n.mayRunAhead(f)) {
+				found = at
+				break
 			}
-			if f.ways != nil && !n.mayRunAhead(f) {
-				continue
-			}
-			found = at
-			break
 		} else if !f.active {
 			done = min(done, at)
 		}
 	}
-	if done == count {
-		return found
+	if done < count {
+		return n.dropDone(c, found, done)
 	}
-	kept := done
-	for i := done; i < count; i++ {
+	return found
+}
+
+// dropDone drops flows that are done, from a place on, and says where the one at found is then.
+func (n *Packets) dropDone(c *card, found, from int) int {
+	kept := from
+	for i := from; i < len(c.flows); i++ {
 		id := c.flows[i]
 		if !n.flows[id].active {
 			n.flows[id].listed = false
@@ -155,9 +157,9 @@ func (n *Packets) pace(c *card, host int32, t sim.Time) {
 
 // reply sends an ack, or a message, from a host.
 func (n *Packets) reply(p packet) {
-	id := n.hops[p.hop]
+	id := n.hops[p.hop()]
 	l := &n.links[id]
-	q := n.queueOf[p.kind]
+	q := n.queueOf[p.kind()]
 	if l.down {
 		n.lose(p)
 		return
@@ -167,57 +169,56 @@ func (n *Packets) reply(p packet) {
 	}
 	if l.idle && (q == strict && l.queue[strict].empty() || l.waiting == 0 && !l.paused) {
 		l.idle = false
-		l.rank = n.rank()
+		l.rank = n.newRank()
 		n.startOfCard(l, id, n.now, p)
 		return
 	}
-	*l.queue[q].push() = p
+	l.queue[q].push(p)
 	l.waiting++
 	if q == bulk {
-		l.bytes += int64(p.size)
+		l.bytes += int64(p.size())
 	}
 	n.wakeCard(l, id)
 }
 
 // receive is the arrival of a data packet at its host.
 func (n *Packets) receive(p packet) {
-	f := &n.flows[p.flow]
+	f := &n.flows[p.flow()]
 	n.stats.Delivered++
-	answer := packet{flow: p.flow, hop: f.back, size: AckBytes, kind: ack, marked: p.marked}
+	kind := ack
 	switch {
 	case f.ways != nil && f.ways.anyOrder:
-		n.collect(f, p.seq)
-	case p.seq == f.expected:
+		n.collect(f, p.seq())
+	case p.seq() == f.expected:
 		f.expected++
-	case p.seq > f.expected:
+	case p.seq() > f.expected:
 		// A gap: one complaint about each, and again after a while.
 		n.stats.OutOfOrder++
 		if f.spread == First && !f.loss.ever {
-			n.fail("flow %d: packet %d arrived before packet %d, and nothing was lost", p.flow, p.seq, f.expected)
+			n.fail("flow %d: packet %d arrived before packet %d, and nothing was lost", p.flow(), p.seq(), f.expected)
 		}
 		if n.now < f.nackAt && f.nacked == f.expected {
 			f.inside--
-			n.forget(p.flow)
+			n.forget(p.flow())
 			return
 		}
 		f.nackAt, f.nacked = n.now+n.cfg.NackEvery, f.expected
-		answer.kind = nack
+		kind = nack
 	default:
 		// Again: the ack may have been lost. The ns-3 family, which loses nothing, says nothing here.
 		n.stats.Duplicates++
 	}
-	answer.seq = f.expected
-	n.inject(answer.kind)
-	n.reply(answer)
+	n.inject(kind)
+	n.reply(newPacket(kind, p.flow(), f.back, f.expected, AckBytes).withMark(p.marked()))
 }
 
-// acknowledge is the arrival of an ack at the sender.
-func (n *Packets) acknowledge(p packet) {
-	f := &n.flows[p.flow]
+// acknowledge is the arrival of an ack at the sender. It says whether the flow is done.
+func (n *Packets) acknowledge(p packet) (done bool) {
+	f := &n.flows[p.flow()]
 	f.inside--
 	if !f.active {
-		n.forget(p.flow)
-		return
+		n.forget(p.flow())
+		return false
 	}
 	up := n.hops[f.forth]
 	l := &n.links[up]
@@ -225,30 +226,33 @@ func (n *Packets) acknowledge(p packet) {
 		n.catchUpCard(l, up)
 	}
 	if f.ways != nil {
-		n.judge(f, &p)
+		n.judge(f, p)
 	}
-	if p.seq > f.acked {
-		f.acked = p.seq
+	if p.seq() > f.acked {
+		f.acked = p.seq()
 		if f.next < f.acked {
 			f.next = f.acked // it had gone back in vain
 		}
-		if f.acked == f.total {
-			n.finish(p.flow)
+		if done = f.acked == f.total; done {
+			n.finish(p.flow())
 		}
 	}
-	if f.loss.armed {
+	if f.armed {
 		f.loss.progress = n.now
 	}
-	if p.kind == nack {
+	if p.kind() == nack {
 		n.goBack(f)
 	}
-	if p.marked && n.cfg.Transport == DCQCN && f.active {
-		n.mark(p.flow)
+	if p.marked() && n.cfg.Transport == DCQCN && f.active {
+		n.mark(p.flow())
 	}
 	if f.waits {
 		n.turn(f)
 	}
-	n.wakeCard(l, up)
+	if l.idle {
+		n.wakeCard(l, up)
+	}
+	return done
 }
 
 // goBack sends again from the first unacknowledged packet.

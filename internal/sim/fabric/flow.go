@@ -6,7 +6,8 @@ import (
 	"shoal/internal/sim"
 )
 
-// flow is a queue pair: both ends of it. Everything is counted in packets.
+// flow is a queue pair: both ends of it. Everything is counted in packets. What every packet needs comes first, and is one
+// cache line.
 type flow struct {
 	next     uint32 // to be sent
 	acked    uint32 // all before it are acknowledged
@@ -16,13 +17,15 @@ type flow struct {
 	forth    int32  // its way in Packets.hops
 	back     int32  // and that of its acks
 	inside   int32  // packets of it in the network, of all kinds
+	ways     *ways  // of a spread flow
+	ready    sim.Time
 	last     uint16 // size of its last packet, on the wire
-	active   bool   // begun and not done
-	listed   bool   // its card knows it
-	waits    bool   // for what is under way, before it takes a new way
 	spread   Spread
-	paced    bool     // its rate is below that of its card
-	ready    sim.Time // when its rate allows the next packet
+	active   bool // begun and not done
+	listed   bool // its card knows it
+	waits    bool // for what is under way, before it takes a new way
+	paced    bool // its rate is below that of its card: ready is when the rate allows the next packet
+	armed    bool // loss
 
 	src, dst  int32
 	bytes     int64
@@ -33,10 +36,13 @@ type flow struct {
 	rtt       windowOf
 	rate      rate
 	loss      loss
-	ways      *ways // of a spread flow
 	nackAt    sim.Time
 	nacked    uint32 // the gap that the last complaint was about
+	_         [flowPad]byte
 }
+
+// flowPad makes a flow whole cache lines.
+const flowPad = 32
 
 // windowOf is what the window is made of.
 type windowOf struct {

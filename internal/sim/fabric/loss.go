@@ -7,7 +7,6 @@ import "shoal/internal/sim"
 // would end in nothing.
 type loss struct {
 	ever     bool
-	armed    bool
 	upTo     uint32 // acknowledged up to here, nothing is missing any more
 	at       sim.Time
 	progress sim.Time // the last ack
@@ -23,35 +22,36 @@ func (n *Packets) lose(p packet) {
 func (n *Packets) drop(p packet) {
 	n.stats.Dropped++
 	if n.cfg.PFC {
-		n.fail("a packet of flow %d found no room in spite of PFC: Config.Headroom is too small", p.flow)
+		n.fail("a packet of flow %d found no room in spite of PFC: Config.Headroom is too small", p.flow())
 	}
 	n.gone(p)
 }
 
 func (n *Packets) gone(p packet) {
-	n.census[p.kind]--
-	switch p.kind {
+	n.census[p.kind()]--
+	switch p.kind() {
 	case message:
-		n.vacant = append(n.vacant, p.flow)
+		n.vacant = append(n.vacant, p.flow())
 		return
 	case pause, resume:
 		return
 	}
-	f := &n.flows[p.flow]
+	f := &n.flows[p.flow()]
 	f.inside--
 	if !f.active {
-		n.forget(p.flow)
+		n.forget(p.flow())
 		return
 	}
 	l := &f.loss
 	l.ever = true
-	if p.kind == data {
-		p.seq++
+	upTo := p.seq()
+	if p.kind() == data {
+		upTo++
 	}
-	l.upTo = max(l.upTo, p.seq)
-	if !l.armed {
-		l.armed, l.progress = true, n.now
-		n.setTimeout(p.flow, n.now+n.cfg.RTO)
+	l.upTo = max(l.upTo, upTo)
+	if !f.armed {
+		f.armed, l.progress = true, n.now
+		n.setTimeout(p.flow(), n.now+n.cfg.RTO)
 	}
 }
 
@@ -64,11 +64,11 @@ func (n *Packets) setTimeout(id int32, at sim.Time) {
 func (n *Packets) timeout(id int32, at sim.Time) {
 	f := &n.flows[id]
 	l := &f.loss
-	if !l.armed || l.at != at {
+	if !f.armed || l.at != at {
 		return
 	}
 	if !f.active || f.acked >= l.upTo {
-		l.armed = false
+		f.armed = false
 		return
 	}
 	if later := l.progress + n.cfg.RTO; later > at {
@@ -130,11 +130,11 @@ func (n *Packets) cut(l *link, id int32) {
 			l.queue[q].head++
 			l.waiting--
 			if q == bulk {
-				l.bytes -= int64(p.size)
+				l.bytes -= int64(p.size())
 				if b := &n.buffers[l.node]; l.host == nobody {
-					b.used -= int64(p.size)
+					b.used -= int64(p.size())
 					if b.exact {
-						n.release(b, &p)
+						n.release(b, p)
 					}
 				}
 			}

@@ -22,7 +22,7 @@ type Packets struct {
 	phase uint64 // of the timer that is being served; 0 for arrivals
 	era   uint64 // falls with every new time: the upper part of ranks
 	order uint64 // rises within a time: the lower part
-	wheel *wheel
+	wheel wheel
 	links []link
 	hops  []int32 // links of all routes that were used
 	flows []flow
@@ -31,7 +31,8 @@ type Packets struct {
 	timers   timers
 	buffers  []buffer // by node
 	queueOf  [kinds]uint8
-	fullSize int
+	marks    bool // somebody looks at marks
+	fullSize uint16
 
 	cfg      Config
 	topology *Topology
@@ -79,8 +80,11 @@ func NewPackets(t *Topology, cfg Config) (*Packets, error) {
 		return nil, fmt.Errorf("fabric: %d links; %d are the limit", len(t.Links), maxLinks)
 	}
 	n := &Packets{
-		cfg: cfg, topology: t, era: 1 << 63, fullSize: cfg.Payload + HeaderBytes, links: make([]link, len(t.Links)),
-		cards: make([]card, t.Hosts()), routes: map[routeKey]int32{}, hops: []int32{nobody, nobody}, nextLook: lookEvery,
+		cfg: cfg, topology: t, era: 1 << 63, fullSize: uint16(cfg.Payload + HeaderBytes), links: make([]link, len(t.Links)),
+		cards: make([]card, t.Hosts()), routes: map[routeKey]int32{}, hops: []int32{nobody, nobody}, nextLook: lookEvery, marks: cfg.Transport == DCQCN,
+	}
+	for k := range n.queueOf {
+		n.queueOf[k] = strict
 	}
 	n.queueOf[data] = bulk
 	if cfg.AcksWithData {
@@ -113,7 +117,7 @@ func NewPackets(t *Topology, cfg Config) (*Packets, error) {
 		l := &n.links[t.Up(h)]
 		l.host, l.idle = int32(h), true
 	}
-	n.wheel = newWheel(len(n.links), horizon)
+	n.wheel.init(len(n.links), horizon)
 	n.newBuffers()
 	return n, nil
 }
@@ -130,8 +134,8 @@ func (n *Packets) Digest() sim.Digest { return n.digest }
 // Stats counts what has happened so far.
 func (n *Packets) Stats() Stats { return n.stats }
 
-// rank is that of a link that becomes busy now.
-func (n *Packets) rank() uint64 {
+// newRank is that of a link that becomes busy now.
+func (n *Packets) newRank() uint64 {
 	n.order++
 	return n.era | n.order
 }
@@ -139,80 +143,93 @@ func (n *Packets) rank() uint64 {
 // Step goes on until something happens, but no further than until. Where nothing is left to happen and until is sim.Never,
 // Now stays where it is.
 func (n *Packets) Step(until sim.Time) (Event, bool) {
-	for {
-		if n.told < len(n.out) {
-			e := n.out[n.told]
-			if n.told++; n.told == len(n.out) {
-				n.out, n.told = n.out[:0], 0
-			}
-			return e, true
-		}
-		at, id := n.timers.next(), n.wheel.first(n.now)
-		arrival := id != nobody && n.wheel.events[id].at <= at
-		if arrival {
-			at = n.wheel.events[id].at
-		}
-		if at >= until {
-			if until != sim.Never {
-				n.advance(until)
-			}
+	for n.told == len(n.out) {
+		if !n.run(until) {
 			return Event{}, false
 		}
-		if at != n.now {
+	}
+	e := n.out[n.told]
+	if n.told++; n.told == len(n.out) {
+		n.out, n.told = n.out[:0], 0
+	}
+	return e, true
+}
+
+// run serves events until there may be something to tell; false means that until has come.
+func (n *Packets) run(until sim.Time) bool {
+	w := &n.wheel
+	for n.stats.Events < n.nextLook {
+		slot := w.first(n.now)
+		id := w.slots[slot%wheelSlots]
+		at := n.timers.next()
+		if id == nobody || w.events[id].at > at {
+			if at >= until {
+				n.pass(until)
+				return false
+			}
 			n.advance(at)
+			n.stats.Events++
+			n.serve(n.timers.pop())
+			return true
+		}
+		e := &w.events[id]
+		if at = e.at; at >= until {
+			n.pass(until)
+			return false
 		}
 		n.stats.Events++
-		if n.stats.Events >= n.nextLook {
-			n.lookAround()
+		if at != n.now {
+			n.now, n.phase, n.order = at, 0, 0
+			n.era -= maxLinks
 		}
-		if arrival {
-			n.arrive(id)
-			continue
-		}
-		n.serve(n.timers.pop())
-	}
-}
-
-// advance is the only thing that moves time.
-func (n *Packets) advance(to sim.Time) {
-	if to > n.now {
-		n.now, n.phase = to, 0
-		n.era -= maxLinks
-		n.order = 0
-	}
-}
-
-// arrive takes the first packet off a wire.
-func (n *Packets) arrive(id int32) {
-	l := &n.links[id]
-	n.wheel.pop(id)
-	p := l.wire.front().packet
-	l.wire.head++
-	if !l.wire.empty() {
-		f := l.wire.front()
-		n.wheel.insert(n.now, id, f.at, f.rank)
-	} else if l.host != nobody {
-		if !l.idle {
+		w.pop(slot, e)
+		l := &n.links[id]
+		p := l.wire.front().packet
+		if l.wire.head++; !l.wire.empty() {
+			f := l.wire.front()
+			w.insert(at, id, f.at, f.rank)
+		} else if l.host == nobody {
+			if l.waiting > 0 {
+				n.catchUp(l, id)
+			}
+		} else if !l.idle {
 			n.catchUpCard(l, id)
 		}
-	} else if l.waiting > 0 {
-		n.catchUp(l, id)
+		if next := n.hops[p.hop()+1]; next != nobody {
+			n.enqueue(&n.links[next], next, p.nextHop())
+			continue
+		}
+		n.census[p.kind()]--
+		switch p.kind() {
+		case data:
+			n.receive(p)
+		case ack, nack:
+			if n.acknowledge(p) {
+				return true
+			}
+		case message:
+			n.deliver(p)
+			return true
+		default:
+			n.obey(id, p)
+		}
 	}
-	if next := n.hops[p.hop+1]; next != nobody {
-		p.hop++
-		n.enqueue(&n.links[next], next, p)
-		return
+	n.lookAround()
+	return true
+}
+
+// pass is a step that ends with nothing.
+func (n *Packets) pass(until sim.Time) {
+	if until != sim.Never {
+		n.advance(until)
 	}
-	n.census[p.kind]--
-	switch p.kind {
-	case data:
-		n.receive(p)
-	case ack, nack:
-		n.acknowledge(p)
-	case message:
-		n.deliver(p)
-	case pause, resume:
-		n.obey(id, p)
+}
+
+// advance moves time.
+func (n *Packets) advance(to sim.Time) {
+	if to > n.now {
+		n.now, n.phase, n.order = to, 0, 0
+		n.era -= maxLinks
 	}
 }
 
@@ -267,13 +284,13 @@ func (n *Packets) Send(m Message) {
 	}
 	n.digest.Add(int64(n.now), -3, m.Tag)
 	n.inject(message)
-	n.reply(packet{flow: id, hop: hop, size: uint16(m.Bytes), kind: message})
+	n.reply(newPacket(message, id, hop, 0, uint16(m.Bytes)))
 }
 
 // deliver is the arrival of a message.
 func (n *Packets) deliver(p packet) {
-	tag := n.messages[p.flow].Tag
-	n.vacant = append(n.vacant, p.flow)
+	tag := n.messages[p.flow()].Tag
+	n.vacant = append(n.vacant, p.flow())
 	n.digest.Add(int64(n.now), int64(Arrived), tag)
 	n.out = append(n.out, Event{At: n.now, Kind: Arrived, Tag: tag})
 }
@@ -285,7 +302,7 @@ func (n *Packets) Load(l LinkIndex) (sent, queued int64) {
 	n.settle(k, int32(l))
 	queued = k.bytes
 	for i := range k.queue[strict].len() {
-		queued += int64(k.queue[strict].at(i).size)
+		queued += int64(k.queue[strict].at(i).size())
 	}
 	return k.sent, queued
 }

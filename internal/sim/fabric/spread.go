@@ -16,4 +16,4 @@ func (n *Packets) gather(f *flow)                  {}
 func (n *Packets) wayOf(f *flow, t sim.Time) int32 { return f.forth }
 func (n *Packets) mayRunAhead(f *flow) bool        { return true }
 func (n *Packets) collect(f *flow, seq uint32)     {}
-func (n *Packets) judge(f *flow, p *packet)        {}
+func (n *Packets) judge(f *flow, p packet)         {}

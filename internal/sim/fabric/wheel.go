@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	wheelSlots = 4096
+	wheelSlots = 2048
 	nobody     = int32(-1)
 )
 
@@ -31,73 +31,74 @@ type wheelEvent struct {
 	next int32 // of the same slot
 }
 
-func newWheel(links int, horizon sim.Time) *wheel {
-	w := &wheel{events: make([]wheelEvent, links)}
-	for wheelSlots-2 <= int64(horizon)>>w.shift {
+func (w *wheel) init(links int, horizon sim.Time) {
+	w.events = make([]wheelEvent, links)
+	for wheelSlots-2 <= int64(horizon)>>(w.shift&63) {
 		w.shift++
 	}
 	for i := range w.slots {
 		w.slots[i] = nobody
 	}
-	return w
 }
 
 // insert adds a link that is not there.
 func (w *wheel) insert(now sim.Time, link int32, at sim.Time, rank uint64) {
-	if at < now || uint64(at)>>w.shift-uint64(now)>>w.shift >= wheelSlots {
-		panic(fmt.Sprintf("fabric: link %d: an arrival at %d ps, which is out of reach from %d ps", link, at, now))
+	shift := w.shift & 63
+	if uint64(at>>shift-now>>shift) >= wheelSlots {
+		outOfReach(now, link, at)
 	}
 	e := &w.events[link]
-	e.at, e.rank = at, rank
-	s := uint(at>>w.shift) % wheelSlots
-	first := w.slots[s]
-	if first == nobody {
-		e.next = nobody
-		w.slots[s] = link
-		w.words[s/64] |= 1 << (s % 64)
-		w.sum |= 1 << (s / 64)
+	e.at, e.rank, e.next = at, rank, nobody
+	s := uint(at>>shift) % wheelSlots
+	if first := w.slots[s]; first != nobody {
+		w.insertAmong(s, first, link, e)
 		return
 	}
-	if f := &w.events[first]; at < f.at || at == f.at && rank < f.rank {
-		e.next = first
-		w.slots[s] = link
-		return
-	}
-	for {
-		f := &w.events[first]
-		n := f.next
-		if n == nobody || at < w.events[n].at || at == w.events[n].at && rank < w.events[n].rank {
-			e.next = n
-			f.next = link
-			return
-		}
-		first = n
-	}
+	w.slots[s] = link
+	w.words[s/64] |= 1 << (s % 64)
+	w.sum |= 1 << (s / 64)
 }
 
-// first is the link whose packet arrives next, nobody where there is none. Nothing is before now.
-func (w *wheel) first(now sim.Time) int32 {
-	s := uint(now>>w.shift) % wheelSlots
+// insertAmong adds a link to a slot that others are in.
+func (w *wheel) insertAmong(s uint, first, link int32, e *wheelEvent) {
+	at := &w.slots[s]
+	for *at != nobody && w.events[*at].before(e) {
+		at = &w.events[*at].next
+	}
+	e.next = *at
+	*at = link
+}
+
+func (a *wheelEvent) before(b *wheelEvent) bool {
+	return a.at < b.at || a.at == b.at && a.rank < b.rank
+}
+
+func outOfReach(now sim.Time, link int32, at sim.Time) {
+	panic(fmt.Sprintf("fabric: link %d: an arrival at %d ps, which is out of reach from %d ps", link, at, now))
+}
+
+// first is the first slot that is not empty; where all are, it is an empty one. Nothing is before now.
+func (w *wheel) first(now sim.Time) uint {
+	s := uint(now>>(w.shift&63)) % wheelSlots
 	i := s / 64
 	if m := w.words[i] >> (s % 64); m != 0 {
-		return w.slots[(s+uint(bits.TrailingZeros64(m)))%wheelSlots]
+		return s + uint(bits.TrailingZeros64(m))
 	}
-	// The other words in their order from here; this one comes last, with what lies a turn ahead.
-	after := bits.RotateLeft64(w.sum, -int(i+1))
-	if after == 0 {
-		return nobody
-	}
-	i = (i + 1 + uint(bits.TrailingZeros64(after))) % (wheelSlots / 64)
-	return w.slots[i*64+uint(bits.TrailingZeros64(w.words[i]))%64]
+	return w.search(i)
 }
 
-// pop removes a link that is the first of its slot.
-func (w *wheel) pop(link int32) {
-	e := &w.events[link]
-	s := uint(e.at>>w.shift) % wheelSlots
-	w.slots[s] = e.next
+// search goes through the other words in their order after i; that one comes last, with what lies a turn ahead.
+func (w *wheel) search(i uint) uint {
+	after := bits.RotateLeft64(w.sum, -int(i+1))
+	i = (i + 1 + uint(bits.TrailingZeros64(after))) % (wheelSlots / 64)
+	return i*64 + uint(bits.TrailingZeros64(w.words[i]))%64
+}
+
+// pop removes the first link of a slot.
+func (w *wheel) pop(s uint, e *wheelEvent) {
+	w.slots[s%wheelSlots] = e.next
 	if e.next == nobody {
-		w.clear(s)
+		w.clear(s % wheelSlots)
 	}
 }
 
@@ -111,7 +112,7 @@ func (w *wheel) clear(s uint) {
 // remove takes a link out that is there.
 func (w *wheel) remove(link int32) {
 	e := &w.events[link]
-	s := uint(e.at>>w.shift) % wheelSlots
+	s := uint(e.at>>(w.shift&63)) % wheelSlots
 	at := &w.slots[s]
 	for *at != link {
 		at = &w.events[*at].next
