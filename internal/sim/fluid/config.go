@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"shoal/internal/sim"
+	"shoal/internal/sim/fabric"
 )
 
 // Config says what a packet would look like, and what PLB does.
@@ -25,7 +26,14 @@ type Config struct {
 // DefaultConfig is the packet model's, and for PLB what its authors give for flows that are never idle: 12 rounds.
 // 100 us is a round trip with the queue between the marks of a switch at 100 Gb/s.
 func DefaultConfig() Config {
-	return Config{Payload: 1000, Header: 36, Ack: 48, Quantum: sim.Nanosecond, PLBRound: 100 * sim.Microsecond, PLBRounds: 12, Seed: 1}
+	return Config{Payload: 1000, Header: fabric.HeaderBytes, Ack: fabric.AckBytes, Quantum: sim.Nanosecond, PLBRound: 100 * sim.Microsecond, PLBRounds: 12, Seed: 1}
+}
+
+// For is the fluid of what a packet simulation with these settings moves.
+func For(c fabric.Config) Config {
+	f := DefaultConfig()
+	f.Payload, f.Quantum, f.PLBRounds, f.Seed = int64(c.Payload), c.Quantum, int(c.PLB.Rounds), c.Seed
+	return f
 }
 
 // Validate reports the first field that is out of its range.
@@ -37,8 +45,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("fluid: headers of %d bytes; give 0 to 256", c.Header)
 	case c.Ack < 0 || c.Ack > 1024:
 		return fmt.Errorf("fluid: acknowledgements of %d bytes; give 0 to 1024", c.Ack)
-	case c.Quantum < 0 || c.Quantum > sim.Microsecond:
-		return fmt.Errorf("fluid: times rounded to %v; give 0 to 1 us", c.Quantum)
+	case c.Quantum < 0 || c.Quantum > sim.Millisecond:
+		return fmt.Errorf("fluid: times rounded to %v; give 0 to 1 ms", c.Quantum)
 	case c.PLBRound < sim.Microsecond || c.PLBRound > sim.Second:
 		return fmt.Errorf("fluid: PLB rounds of %v; give 1 us to 1 s", c.PLBRound)
 	case c.PLBRounds < 1 || c.PLBRounds > 1000:

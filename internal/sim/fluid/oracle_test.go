@@ -1,7 +1,6 @@
 package fluid
 
 import (
-	"fmt"
 	"math"
 	"testing"
 
@@ -205,68 +204,6 @@ func TestRatesAreThoseOfTheWholeNetwork(t *testing.T) {
 					}
 				}
 			}
-		}
-	})
-}
-
-// alone is when a flow without company ends, packet by packet: each link is a FIFO, and the window is full or not.
-func alone(topo *fabric.Topology, c Config, src, dst, path int, bytes int64) sim.Time {
-	forth := append([]fabric.LinkIndex{topo.Up(src)}, topo.Paths(src, dst)[path]...)
-	forth = append(forth, topo.Down(dst))
-	back := append([]fabric.LinkIndex{topo.Up(dst)}, topo.Paths(dst, src)[path]...)
-	back = append(back, topo.Down(src))
-	var base sim.Time
-	slowest := int64(math.MaxInt64)
-	for _, i := range forth {
-		l := topo.Links[i]
-		base += 2*l.Delay + sim.Transmission(c.Payload, l.Rate)/sim.Nanosecond*sim.Nanosecond
-		slowest = min(slowest, l.Rate)
-	}
-	window := c.packets(int64(float64(base) * float64(slowest) / 8e12))
-	free := map[fabric.LinkIndex]sim.Time{}
-	var acked []sim.Time
-	for n := c.packets(bytes); int64(len(acked)) < n; bytes -= c.Payload {
-		var at sim.Time
-		if k := int64(len(acked)) - max(1, window); k >= 0 {
-			at = acked[k]
-		}
-		pass := func(links []fabric.LinkIndex, size int64) {
-			for _, i := range links {
-				at = max(at, free[i]) + c.onWire(size, topo.Links[i].Rate)
-				free[i] = at
-				at += topo.Links[i].Delay
-			}
-		}
-		pass(forth, min(bytes, c.Payload)+c.Header)
-		pass(back, c.Ack)
-		acked = append(acked, at)
-	}
-	return acked[len(acked)-1]
-}
-
-// Alone, a flow ends when it does packet by packet, to within the time of a packet; and exactly where it has 4 hops at 100
-// Gb/s.
-func TestAFlowAloneIsAsInPackets(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		topo := anyTopology(t)
-		c := DefaultConfig()
-		c.Payload = rapid.SampledFrom([]int64{256, 1000, 1024, 4096, 9000}).Draw(t, "payload")
-		src, dst := anyPair(t, topo)
-		path := rapid.IntRange(0, len(topo.Paths(src, dst))-1).Draw(t, "path")
-		bytes := rapid.Int64Range(1, 2_000_000).Draw(t, "bytes")
-		f, err := New(topo, c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.Start(fabric.Flow{Src: src, Dst: dst, Bytes: bytes, Paths: []int{path}, Back: path})
-		e, ok := f.Step(sim.Never)
-		want := alone(topo, c, src, dst, path, bytes)
-		var slack sim.Time
-		for _, i := range append([]fabric.LinkIndex{topo.Up(src), topo.Down(dst)}, topo.Paths(src, dst)[path]...) {
-			slack = max(slack, c.onWire(c.Payload+c.Header, topo.Links[i].Rate))
-		}
-		if d := e.At - want; !ok || e.Kind != fabric.Done || d > slack || -d > slack {
-			t.Fatalf("%d bytes over %s: %v, and %v packet by packet", bytes, fmt.Sprint(topo.Paths(src, dst)[path]), e.At, want)
 		}
 	})
 }
