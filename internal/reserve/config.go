@@ -43,11 +43,11 @@ type Config struct {
 	// Correct is by how many thousandths of a transfer's length its predicted end may be wrong before it is said anew. Lower
 	// costs messages; higher leaves paths idle, or has the next transfer begin too soon.
 	Correct int64
-	// MaxSlowdown is how much longer than predicted the own transfers may take, on average, in thousandths, before least
-	// decides for a while: paths are not what they are taken for, or carry what reserves nothing. 1000 is as predicted. Lower
-	// falls back for less; higher puts up with more.
+	// MaxSlowdown is how much longer than predicted transfers may take, on average over the own ones or over all others', in
+	// thousandths, before least decides for a while: paths are not what they are taken for, or carry what reserves nothing.
+	// 1000 is as predicted. Lower falls back for less; higher puts up with more; from 4000 on it never does.
 	MaxSlowdown int64
-	// Distrust is for how long. Longer tries less often whether it is over.
+	// Distrust is for how long; twice as long each time that it was not over then. Longer tries less often whether it is.
 	Distrust time.Duration
 }
 
@@ -55,7 +55,7 @@ type Config struct {
 func Defaults() Config {
 	return Config{Lease: 3 * time.Second, MinSplit: 64 << 20, Legs: 4, Moves: 16, Capacity: 100_000_000_000,
 		Aging: 12_500, MaxWait: 5 * time.Second, GiveUp: 15 * time.Second, MaxDelay: 50 * time.Millisecond, Correct: 50,
-		MaxSlowdown: 1500, Distrust: 10 * time.Second}
+		MaxSlowdown: 1250, Distrust: 30 * time.Second}
 }
 
 // Validate reports the first field that cannot be, nil where there is none.

@@ -13,7 +13,8 @@ type owner struct {
 	nic         *nic
 	incarnation uint64
 	heard       time.Duration
-	stamp       Stamp  // the greatest heard at once
+	stamp       Stamp  // the greatest heard
+	gap         bool   // a message between those heard is missing, and no section has told of it yet
 	section     uint64 // Seq of the last section merged
 	// floor is up to where every message is old: sections tell of that, and releases that are not remembered any more.
 	floor uint64
@@ -33,6 +34,7 @@ type held struct {
 	links      [MaxLinks]*link // of the entry
 	nic        *nic            // of the destination
 	turn       *waiter         // of an Intent in the schedule
+	began, end int64           // us of wall time: when it began, and its end as it was said then; 0: unknown
 	heard      time.Duration
 	prev, next uint32
 	place      uint32 // in owner.held
@@ -42,7 +44,7 @@ type held struct {
 // Heard takes in a message. from is who sent it by the authentication of the connection or datagram; nobody speaks for
 // another peer. The table keeps the entry's links.
 func (t *Table) Heard(now, wall time.Duration, from peer.ID, m *Message) Verdict {
-	t.hearing = wall.Microseconds()
+	t.hearing, t.hearingNow = wall.Microseconds(), now
 	v := t.hear(now, wall, from, m)
 	t.stats.Verdicts[v]++
 	return v
@@ -62,10 +64,11 @@ func (t *Table) hear(now, wall time.Duration, from peer.ID, m *Message) Verdict 
 	if o == nil {
 		return v
 	}
-	o.seen = max(o.seen, e.Seq)
-	if !m.Released {
+	o.gap = o.gap || e.Seq > o.seen+1 && o.seen > 0
+	if !m.Released && e.Seq > o.seen && !o.gap {
 		t.hearDelay(o, e.Stamp, wall)
 	}
+	o.seen = max(o.seen, e.Seq)
 	known, tomb := o.tombs[e.ID]
 	at, have := o.at[e.ID]
 	if have {
@@ -92,7 +95,7 @@ func (t *Table) hear(now, wall time.Duration, from peer.ID, m *Message) Verdict 
 // Merge takes in the section of an owner's document, whoever relayed it: it is what all messages up to its Seq come to.
 // The table keeps its entries.
 func (t *Table) Merge(now, wall time.Duration, owner peer.ID, incarnation uint64, s *Section) Verdict {
-	t.hearing = wall.Microseconds()
+	t.hearing, t.hearingNow = wall.Microseconds(), now
 	v := t.merge(now, wall, owner, incarnation, s)
 	t.stats.Sections[v]++
 	return v
@@ -114,7 +117,9 @@ func (t *Table) merge(now, wall time.Duration, id peer.ID, incarnation uint64, s
 	case s.Seq < o.section:
 		return Old
 	}
-	o.seen = max(o.seen, s.Seq)
+	if s.Seq >= o.seen {
+		o.seen, o.gap = s.Seq, false
+	}
 	t.marks++
 	for i := range s.Entries {
 		if at, have := o.at[s.Entries[i].ID]; have {
@@ -204,7 +209,7 @@ func (t *Table) life(now time.Duration, id peer.ID, incarnation uint64) (*owner,
 		return nil, Old
 	case incarnation > o.incarnation:
 		t.empty(o)
-		o.incarnation, o.floor, o.section, o.seen, o.stamp = incarnation, 0, 0, 0, 0
+		o.incarnation, o.floor, o.section, o.seen, o.stamp, o.gap = incarnation, 0, 0, 0, 0, false
 	}
 	o.heard = now
 	return o, Accepted
@@ -284,8 +289,11 @@ func (t *Table) renew(now time.Duration, at uint32, e *Entry) {
 	} else if w := h.turn; w != nil && e.Phase == Intent && e.Dst == h.entry.Dst && e.Ready == h.entry.Ready && e.End == h.entry.End && e.Bytes == h.entry.Bytes {
 		h.entry = *e
 	} else {
+		began, end := h.began, h.end
 		t.lift(at)
-		t.put(at, e)
+		if t.put(at, e); end > 0 { // it has moved
+			h.began, h.end = began, end
+		}
 	}
 	t.unlink(at)
 	t.last(now, at)
@@ -305,6 +313,7 @@ func (t *Table) put(at uint32, e *Entry) {
 		}
 		return
 	}
+	h.began, h.end = e.Stamp.Milliseconds()*1000, e.End
 	for n, id := range e.Links {
 		l := t.hold(id)
 		h.links[n] = l
@@ -336,9 +345,10 @@ func (t *Table) lift(at uint32) {
 
 // drop takes an entry out of the table.
 func (t *Table) drop(at uint32) {
+	h := &t.held[at]
+	t.learnOf(h)
 	t.lift(at)
 	t.unlink(at)
-	h := &t.held[at]
 	o := h.owner
 	delete(o.at, h.entry.ID)
 	last := o.held[len(o.held)-1]

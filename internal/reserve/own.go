@@ -115,6 +115,7 @@ type asked struct {
 	length    int64 // us that it takes, predicted; 0: it is not
 	ready     int64
 	rate      int64
+	end       int64 // us of wall time, what is said of it
 }
 
 // Reserve chooses the paths of a transfer and records them. Whatever happens bytes can move: where nothing can be
@@ -140,17 +141,17 @@ func (t *Table) Reserve(now, wall time.Duration, req *Request, g *Grant) error {
 		return nil
 	}
 	t.intend(&a, o, req.Ready, 0)
+	t.say(o, now)
 	return nil
 }
 
-// intend records an Intent.
+// intend records an Intent; nobody hears of it yet.
 func (t *Table) intend(a *asked, o *own, ready, end int64) {
 	req := a.req
 	o.entry = Entry{ID: o.entry.ID, Stamp: t.clock.next(a.wall), Phase: Intent, Dst: req.Dst, Bytes: req.Bytes, Group: req.Group, Ready: ready, End: end}
 	o.set, o.policy, o.flows, o.left, o.rate = req.Set, req.Policy, req.Flows, req.Bytes, req.Rate
 	o.alive = max(a.now, later(a.now, a.wall, ready)) // Ready 0 lies in the past
 	t.aim(o)
-	t.say(o, a.now)
 	a.grant.ID, a.grant.Queued = o.entry.ID, true
 }
 
@@ -251,10 +252,9 @@ func (t *Table) reserve(a *asked, path int, share int64) {
 		a.group = e.ID
 	}
 	e.Stamp, e.Phase, e.Links = t.clock.next(a.wall), Active, a.req.Set.paths[path].Links
-	e.Dst, e.Bytes, e.Group, e.Ready, e.End = a.req.Dst, share, a.group, a.ready, 0
+	e.Dst, e.Bytes, e.Group, e.Ready, e.End = a.req.Dst, share, a.group, a.ready, a.end
 	o.set, o.policy, o.path, o.left, o.alive = a.req.Set, a.req.Policy, path, share, a.now
 	if o.length = a.length; o.length > 0 {
-		e.End = min(a.wall.Microseconds()+a.length, MaxTime)
 		o.rate, o.total, o.began, o.learned, o.several, o.disturbed = a.rate, share, a.now, t.efficiency > 0, a.several || a.req.Flows > 1, false
 	}
 	t.aim(o)

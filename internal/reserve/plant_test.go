@@ -32,6 +32,7 @@ type plantConfig struct {
 	leaves, spines, perLeaf int
 	rate                    int64 // bit/s of NICs and links
 	delay                   time.Duration
+	jitter                  time.Duration // messages take up to so much longer
 	lose                    float64
 	skew                    time.Duration // clocks differ by at most this
 	announce                time.Duration // how long before it is ready a transfer is known
@@ -336,7 +337,11 @@ func (p *plant) send(i int) {
 			if to == i || p.lose > 0 && p.rng.Float64() < p.lose {
 				continue
 			}
-			p.at(p.now+p.delay, func() {
+			d := p.delay
+			if p.jitter > 0 {
+				d += time.Duration(p.rng.Int64N(int64(p.jitter)))
+			}
+			p.at(p.now+d, func() {
 				h.table.Heard(p.now, p.wall(h), m.Owner, &m)
 				p.admit(to)
 			})

@@ -64,6 +64,9 @@ func (t *Table) shoal(a *asked) {
 		a.intent = o
 		t.tryTurn(a, o)
 	}
+	if a.grant.Queued {
+		t.say(o, a.now)
+	}
 }
 
 // queue puts an own Intent into the schedule.
@@ -93,8 +96,14 @@ func (t *Table) shoalStart(a *asked, o *own) {
 }
 
 // unwaited has least decide.
+// Its predicted end is said all the same, for those who wait: they shall not wait for it longer than for another.
 func (t *Table) unwaited(a *asked) {
 	t.stats.Unwaited++
+	rate := a.req.Rate
+	if rate == 0 {
+		rate = a.req.Set.widest()
+	}
+	a.end = min(a.wall.Microseconds()+max(1, min(lengthOf(a.req.Bytes, t.expected(rate)), maxLength)), MaxTime)
 	t.choose(a)
 }
 
@@ -134,6 +143,7 @@ func (t *Table) begun(a *asked, o *own) {
 	req := a.req
 	a.rate, a.ready = o.rate, o.entry.Ready
 	a.length = max(1, min(lengthOf(req.Bytes, t.expected(min(o.rate, int64(min(total, MaxCapacity))))), maxLength))
+	a.end = min(a.wall.Microseconds()+a.length, MaxTime)
 	if flows := req.Flows; flows > 1 {
 		for i := range flows {
 			t.reserve(a, int(paths[i%n]), share(req.Bytes, i, flows))

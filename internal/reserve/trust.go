@@ -62,12 +62,13 @@ type Schedule struct {
 	Own        int           // of this peer
 	Delay      time.Duration // 99th percentile of the control delay, whole ms; 0 where nothing was heard yet
 	Efficiency int64         // what moves of a NIC's nominal rate, in thousandths; 0: not learned yet
-	Slowdown   int64         // own transfers' times over the predicted ones, in thousandths
+	Slowdown   int64         // transfers' times over the predicted ones, in thousandths: the own ones', or all others' where that is more
 }
 
 // Schedule tells it.
 func (t *Table) Schedule(now time.Duration) Schedule {
-	return Schedule{t.Mode(now), len(t.waiters), t.ownWaiters, t.delays.p99(), t.efficiency * 1000 >> efficiencyBits, t.slowdown}
+	return Schedule{t.Mode(now), len(t.waiters), t.ownWaiters, t.delays.p99(), t.efficiency * 1000 >> efficiencyBits,
+		max(t.slowdown, t.slowdownOfAll) >> slowdownBits}
 }
 
 // window is how many of the last messages' delays count.
@@ -139,8 +140,8 @@ func (d *delays) p99() time.Duration {
 	return time.Duration(over[k-1]) * time.Millisecond
 }
 
-// hearDelay measures the control delay by a stamp that is heard for the first time, and is newer than all others of its
-// owner: one that is said again in a renewal tells nothing.
+// hearDelay measures the control delay by a stamp that is newer than all others of its owner, in a message before which none
+// is missing: a renewal tells nothing, and where something is missing it may be one of that.
 func (t *Table) hearDelay(o *owner, s Stamp, wall time.Duration) {
 	if s <= o.stamp {
 		return
@@ -163,6 +164,7 @@ func (t *Table) hearDelay(o *owner, s Stamp, wall time.Duration) {
 // headers of 36.
 const (
 	efficiencyBits  = 20
+	slowdownBits    = 10
 	firstEfficiency = 1000 << efficiencyBits / 1036
 )
 
@@ -184,7 +186,8 @@ const (
 	slowest        = 4000 // thousandths: what one transfer can count in the slowdown
 	efficiencyUp   = 2    // a faster transfer than expected counts for so much of the difference,
 	efficiencyDown = 32   // a slower one for so much: those that were disturbed are slower, and most are not
-	slowdownWeight = 16
+	ownWeight      = 32   // of the last own transfer in the slowdown,
+	theirWeight    = 64   // and of another peer's
 )
 
 // learn compares a scheduled transfer that has ended with what was predicted of it.
@@ -198,13 +201,7 @@ func (t *Table) learn(now time.Duration, o *own) {
 		return // it did not move all that it was to move
 	}
 	if o.learned {
-		t.slowdown += (min(took*1000/o.length, slowest) - t.slowdown) / slowdownWeight
-		if t.slowdown > t.cfg.MaxSlowdown {
-			t.slowdown = 1000
-			t.distrust = now + t.cfg.Distrust
-			t.stats.Distrusts++
-			t.version++
-		}
+		t.slowed(now, &t.slowdown, took, o.length, ownWeight)
 	}
 	if o.disturbed {
 		return
@@ -218,6 +215,39 @@ func (t *Table) learn(now time.Duration, o *own) {
 		t.efficiency = max(1, t.efficiency-(t.efficiency-sample)/efficiencyDown)
 	}
 }
+
+// slowed takes what a transfer took, in us, and what was predicted of it, into a slowdown.
+func (t *Table) slowed(now time.Duration, mean *int64, took, predicted, weight int64) {
+	*mean += (min(took*1000/predicted, slowest)<<slowdownBits - *mean) / weight
+	if *mean>>slowdownBits > t.cfg.MaxSlowdown && now >= t.distrust {
+		t.slowdown, t.slowdownOfAll = 1000<<slowdownBits, 1000<<slowdownBits
+		t.distrustFor(now)
+		t.stats.Distrusts++
+		t.version++
+	}
+}
+
+// learnOf takes another peer's transfer that is over, by what its owner said of its end first and last: so that peers lose
+// their trust together, and nobody waits for those who do not.
+func (t *Table) learnOf(h *held) {
+	if h.entry.Phase == Active && h.end-h.began >= 5*minLearned && h.entry.End > h.began {
+		t.slowed(t.hearingNow, &t.slowdownOfAll, h.entry.End-h.began, h.end-h.began, theirWeight)
+	}
+}
+
+// distrustFor has least decide for Config.Distrust, and for twice as long as the last time where that was over for less
+// than it had lasted.
+func (t *Table) distrustFor(now time.Duration) {
+	last := t.distrusted
+	t.distrusted = t.cfg.Distrust
+	if last > 0 && now-t.distrust < last {
+		t.distrusted = min(2*last, maxDistrust*t.cfg.Distrust)
+	}
+	t.distrust = now + t.distrusted
+}
+
+// maxDistrust bounds how many times Config.Distrust that becomes.
+const maxDistrust = 32
 
 // foresee is when a transfer that moves will end by what has moved of it, and whether that is far enough from what was said
 // to say it anew.
