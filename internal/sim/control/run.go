@@ -241,9 +241,7 @@ func (r *run) begin(job, src, dst int, bytes int64, port uint16, spread fabric.S
 		for p := range r.net.Topology().Paths(src, dst) {
 			f.Paths = append(f.Paths, p)
 		}
-		if spread == fabric.PLB { // begins where its hash says
-			f.Paths[0], f.Paths[path] = f.Paths[path], f.Paths[0]
-		}
+		f.Paths[0], f.Paths[path] = f.Paths[path], f.Paths[0] // it begins where its hash says
 	}
 	id := r.net.Start(f)
 	for int(id) >= len(r.legs) {
