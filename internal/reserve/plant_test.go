@@ -25,7 +25,8 @@ type plant struct {
 	settled time.Duration // up to when moving has moved
 	pairs   map[[2]int][]ecmp.Path
 	all     []*transfer
-	shared  int // times that a scheduled transfer shared a NIC or a link with another one
+	rest    time.Duration // until when the hosts look after what is over
+	shared  int           // times that a scheduled transfer shared a NIC or a link with another one
 }
 
 type plantConfig struct {
@@ -392,7 +393,10 @@ func (p *plant) tick(i int) {
 		p.admit(o)
 	}
 	p.after(i)
-	if slices.ContainsFunc(p.all, func(x *transfer) bool { return !x.done }) || h.table.Len() > 0 || p.now < time.Second {
+	if slices.ContainsFunc(p.all, func(x *transfer) bool { return !x.done }) || p.now < time.Second {
+		p.rest = p.now + 2*Defaults().Lease
+	}
+	if p.now < p.rest {
 		p.at(p.now+50*time.Millisecond, func() { p.tick(i) })
 	}
 }

@@ -152,6 +152,9 @@ func (t *Table) plan(now, wall time.Duration) {
 		case w.called && w.until > at:
 			t.mine = t.mine || w.own
 			continue
+		case age > 2*t.giveUp, w.called && !w.own:
+			t.mine = t.mine || w.own
+			continue // its owner would have started it, or has, and it is over
 		case w.own:
 			w.called = false
 			if age >= t.giveUp {
@@ -159,8 +162,6 @@ func (t *Table) plan(now, wall time.Duration) {
 			} else {
 				t.wake(w.ready + t.giveUp)
 			}
-		case w.called || age > 2*t.giveUp:
-			continue // its owner would have started it, or has, and it is over
 		}
 		if age < t.maxWait {
 			t.wake(w.ready + t.maxWait)

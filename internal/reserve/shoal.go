@@ -143,7 +143,7 @@ func (t *Table) begun(a *asked, o *own) {
 	req := a.req
 	a.rate, a.ready = o.rate, o.entry.Ready
 	a.length = max(1, min(lengthOf(req.Bytes, t.expected(min(o.rate, int64(min(total, MaxCapacity))))), maxLength))
-	a.end = min(a.wall.Microseconds()+a.length, MaxTime)
+	a.end = min(a.wall.Microseconds()+1+a.length, MaxTime)
 	if flows := req.Flows; flows > 1 {
 		for i := range flows {
 			t.reserve(a, int(paths[i%n]), share(req.Bytes, i, flows))

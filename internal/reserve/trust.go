@@ -192,7 +192,7 @@ const (
 
 // learn compares a scheduled transfer that has ended with what was predicted of it.
 func (t *Table) learn(now time.Duration, o *own) {
-	took := (now - o.began).Microseconds()
+	took := (now - o.began).Microseconds() + 1 // rounded up: rather late than early
 	if o.length == 0 || o.several || took < minLearned {
 		return
 	}
@@ -206,11 +206,11 @@ func (t *Table) learn(now time.Duration, o *own) {
 	if o.disturbed {
 		return
 	}
-	switch sample := nominal << efficiencyBits / took; {
+	switch sample := (nominal - 1) << efficiencyBits / took; { // rounded down
 	case t.efficiency == 0:
-		t.efficiency = max(sample, 1)
+		t.efficiency = max(1, sample)
 	case sample > t.efficiency:
-		t.efficiency += (sample - t.efficiency + efficiencyUp - 1) / efficiencyUp
+		t.efficiency += (sample - t.efficiency) / efficiencyUp
 	default:
 		t.efficiency = max(1, t.efficiency-(t.efficiency-sample)/efficiencyDown)
 	}
