@@ -283,6 +283,19 @@ func (a *Agent) tickInterval() time.Duration {
 	return 500 * time.Millisecond
 }
 
+// roundInterval is how often the agent begins a round of anti-entropy.
+func (a *Agent) roundInterval() time.Duration {
+	switch i := a.cfg.Cluster.Interval; {
+	case i > 0:
+		return i
+	case a.cfg.Cluster.Preset == "local":
+		return 100 * time.Millisecond
+	case a.cfg.Cluster.Preset == "wan":
+		return 2 * time.Second
+	}
+	return 500 * time.Millisecond
+}
+
 // stateEvery is how often the state file is written, where what it holds has changed.
 const stateEvery = 10 * time.Second
 
@@ -296,6 +309,9 @@ func (a *Agent) tick(ctx context.Context) {
 			return
 		case now := <-t.C:
 			a.locked(func(n *node.Node, now time.Duration) { n.Tick(now) })
+			if a.paths != nil {
+				a.paths.freshen()
+			}
 			if now.Sub(saved) >= stateEvery {
 				saved = now
 				a.saveState()

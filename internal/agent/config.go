@@ -143,7 +143,7 @@ type Paths struct {
 	// Dir is the directory whose files may be sent, and below which files that are received are put. Empty: none; what is
 	// sent then is memory of nobody, for measurements.
 	Dir string `yaml:"dir"`
-	// Policy is how a path is chosen where the caller does not say: least, ark, split or ecmp.
+	// Policy is how a path is chosen where the caller does not say: least, ark, split, shoal or ecmp.
 	Policy string `yaml:"policy"`
 	// Fabric is a file that describes the network (docs/paths.md). Empty: paths are learned by probes.
 	Fabric string `yaml:"fabric"`

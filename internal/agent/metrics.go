@@ -44,6 +44,10 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 			send(prometheus.GaugeValue, "serving_in_flight", "Requests that the own engine serves now.", float64(v))
 		case "dispatched":
 			send(prometheus.GaugeValue, "dispatched_in_flight", "Requests at other peers now, sent by this one.", float64(v))
+		case pathWaiting:
+			send(prometheus.GaugeValue, name, "Own transfers that wait for their turn, or are announced.", float64(v))
+		case pathWaits:
+			send(prometheus.GaugeValue, name, "1 where policy shoal has transfers wait for their turn, 0 where least decides (GET /v1/paths/table says why).", float64(v))
 		default:
 			send(prometheus.CounterValue, name+"_total", "See GET /status.", float64(v))
 		}

@@ -35,28 +35,25 @@ type held struct {
 	changed  func([]int) // hears of other ones; nil: nobody does
 }
 
-// reserve asks the node for paths to a target.
-func (p *paths) reserve(w *ways, req reserve.Request) (g reserve.Grant, err error) {
-	p.count.reserved.Add(1)
-	req.Set, req.Dst = w.set, w.target.peer
-	p.a.locked(func(n *node.Node, now time.Duration) {
-		n.Table(now, func(t *reserve.Table, now, wall time.Duration) { err = t.Reserve(now, wall, &req, &g) })
-	})
-	if g.Fallback {
-		p.count.fallbacks.Add(1)
-	}
-	return g, err
-}
-
-// hold takes paths for a transfer. Where none is known the transfer goes where ECMP sends it.
-func (p *paths) hold(w *ways, policy reserve.Policy, bytes int64) (*held, error) {
+// hold takes paths for a transfer, when it is its turn. Where none is known the transfer goes where ECMP sends it.
+func (p *paths) hold(ctx context.Context, w *ways, policy reserve.Policy, bytes int64) (*held, error) {
 	h := &held{p: p, ways: w, policy: policy, bytes: bytes, left: bytes}
 	if !w.usable() {
 		p.count.aside.Add(1)
 		h.fallback = true
 		return h, nil
 	}
-	g, err := p.reserve(w, reserve.Request{Bytes: bytes, Policy: policy})
+	g, turn, err := p.reserve(w, reserve.Request{Bytes: bytes, Policy: policy})
+	if turn != nil {
+		granted, err := p.await(ctx, g.ID, turn)
+		switch {
+		case err != nil:
+			return h, err
+		case granted == nil:
+			return h, fmt.Errorf("agent: the reservation to %s was released while it waited for its turn", w.target.peer)
+		}
+		g = *granted
+	}
 	h.legs, h.fallback = g.Legs, g.Fallback
 	return h, err
 }
@@ -119,14 +116,8 @@ func (h *held) Moved(bytes int64) {
 				if t.Renew(now, wall, l.ID, left) {
 					continue
 				}
-				var g reserve.Grant // its lease has ended: bytes have moved again
-				policy := h.policy
-				if policy == reserve.Split { // one leg for one leg
-					policy = reserve.Least
-				}
-				if t.Reserve(now, wall, &reserve.Request{Dst: h.ways.target.peer, Bytes: left, Set: h.ways.set, Policy: policy}, &g) == nil && len(g.Legs) > 0 {
-					l.ID, l.Path, l.Reserved = g.Legs[0].ID, g.Legs[0].Path, g.Legs[0].Reserved
-				}
+				// Its lease has ended: bytes have moved again.
+				t.Resume(now, wall, &reserve.Request{Dst: h.ways.target.peer, Bytes: left, Set: h.ways.set, Policy: h.policy}, l)
 			}
 		})
 	})
@@ -186,7 +177,7 @@ func (p *paths) move(ctx context.Context, to peer.ID, file, as string, bytes int
 	if addr != w.addr.String() { // it has moved, and its document has not said so yet
 		w = w.without(aside, string(w.target.peer)+" is at another address now")
 	}
-	h, err := p.hold(w, policy, src.Size())
+	h, err := p.hold(ctx, w, policy, src.Size())
 	if err != nil {
 		return m, err
 	}

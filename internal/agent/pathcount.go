@@ -6,15 +6,28 @@ import (
 	"shoal/internal/reserve"
 )
 
+// Those that go up and down.
+const (
+	pathWaiting = "path_waiting" // own transfers in the schedule of policy shoal
+	pathWaits   = "path_waits"   // 1: the schedule is kept, 0: least decides for it
+)
+
 // tableCounters names the counters of a table.
-func tableCounters(t *reserve.Table) map[string]int64 {
-	s := t.Stats()
+func tableCounters(t *reserve.Table, now time.Duration) map[string]int64 {
+	s, x := t.Stats(), t.Schedule(now)
+	waits := int64(0)
+	if x.Mode == reserve.Waiting {
+		waits = 1
+	}
 	return map[string]int64{
 		"path_reserved": int64(s.Reserved), "path_released": int64(s.Released), "path_conflicts": int64(s.Conflicts), "path_moves": int64(s.Moves),
 		"path_moves_refused": int64(s.MovesRefused), "path_lapsed": int64(s.Lapsed), "path_expired": int64(s.Expired), "path_forgotten": int64(s.Forgotten),
 		"path_flows_unreserved": int64(s.Fallbacks), "path_heard": int64(s.Verdicts[reserve.Accepted]), "path_heard_twice": int64(s.Verdicts[reserve.Duplicate]),
 		"path_old": int64(s.Verdicts[reserve.Old]), "path_not_owner": int64(s.Verdicts[reserve.NotOwner]), "path_ahead": int64(s.Verdicts[reserve.TooFarAhead]),
 		"path_quota": int64(s.Verdicts[reserve.Quota]), "path_malformed": int64(s.Verdicts[reserve.Malformed]),
+		"path_scheduled": int64(s.Scheduled), "path_waited_us": s.Waited.Microseconds(), "path_unwaited": int64(s.Unwaited), "path_given_up": int64(s.GivenUp),
+		"path_corrected": int64(s.Corrected), "path_distrusted": int64(s.Distrusts),
+		pathWaiting: int64(x.Own), pathWaits: waits,
 	}
 }
 
@@ -36,8 +49,8 @@ func (a *Agent) pathCountersLocked(into map[string]int64) {
 	if a.paths == nil {
 		return
 	}
-	a.node.Table(a.now(), func(t *reserve.Table, _, _ time.Duration) {
-		for name, v := range tableCounters(t) {
+	a.node.Table(a.now(), func(t *reserve.Table, now, _ time.Duration) {
+		for name, v := range tableCounters(t, now) {
 			into[name] = v
 		}
 	})

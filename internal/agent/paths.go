@@ -46,6 +46,7 @@ type paths struct {
 	cut    map[peer.ID]time.Time // peers that do not answer over the peers' network; until when it is not tried again
 	other  map[peer.ID]uint64    // peers whose description of the network is another one: its digest
 
+	turns turns
 	names atomic.Pointer[map[ecmp.LinkID]string] // of links that were learned; of described ones the fabric knows them
 	count struct{ reserved, fallbacks, aside, sent, failed, received atomic.Int64 }
 }
@@ -86,6 +87,7 @@ func newPaths(a *Agent) (*paths, error) {
 		digest := p.fabric.Digest()
 		a.node.Table(0, func(t *reserve.Table, _, _ time.Duration) { t.SetFabric(digest) })
 	}
+	a.node.Table(0, func(t *reserve.Table, _, _ time.Duration) { p.openTurns(t) })
 	mc := cfg.mover()
 	mc.Source = p.self.Addr()
 	p.mover, err = transfer.New(mc, a.id, p.log)
@@ -129,6 +131,7 @@ func (p *paths) listen() (net.Listener, error) {
 
 // close is for an agent that does not come to run.
 func (p *paths) close() {
+	p.turns.timer.Stop()
 	p.mover.Close()
 	if p.prober != nil {
 		p.prober.Close()
@@ -139,6 +142,7 @@ func (p *paths) close() {
 func (p *paths) run(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, p.mover.Close)
 	defer stop()
+	defer p.turns.timer.Stop()
 	watch, end := context.WithCancel(ctx)
 	var probing sync.WaitGroup
 	probing.Go(func() { p.probing(watch) })
@@ -192,7 +196,7 @@ func (p *paths) send(messages []reserve.Message) {
 			continue
 		}
 		for _, m := range members {
-			if p.interested(m.ID, messages[i].Entry.Dst) {
+			if messages[i].Entry.End > 0 || p.interested(m.ID, messages[i].Entry.Dst) { // a schedule is everyone's
 				c.Send(m.ID, b) // best effort: the next round of anti-entropy repairs what is lost
 			}
 		}

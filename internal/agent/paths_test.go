@@ -205,7 +205,7 @@ func TestADeadPeersReservationsEnd(t *testing.T) {
 
 func TestIntentsAreKnownAndStart(t *testing.T) {
 	all := pathShoal(t, 2, 2, nil)
-	r, _ := post[ReserveReply](t, all[0], "/v1/paths/reserve", ReserveRequest{Peer: "h1", Bytes: 1 << 20, Intent: true, ReadyMS: 60_000})
+	r, _ := post[ReserveReply](t, all[0], "/v1/paths/reserve", ReserveRequest{Peer: "h1", Bytes: 1 << 20, Intent: true, ReadyUS: 60_000_000})
 	if r[0].State != "intended" || len(r[0].Legs) != 0 || r[0].ID == 0 {
 		t.Fatalf("%+v", r)
 	}
@@ -362,7 +362,7 @@ func TestOnlyWhatTheAPIGaveOutIsReleasedThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := all[0].paths.hold(w, all[0].paths.policy, 1<<20)
+	h, err := all[0].paths.hold(t.Context(), w, all[0].paths.policy, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -128,9 +128,9 @@ func (p *paths) apiReserve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if q.Bytes < 0 || q.Bytes > reserve.MaxBytes || q.Flows < 0 || q.Flows > reserve.MaxFlows || q.ReadyMS < 0 || q.ReadyMS > reserve.MaxReady.Milliseconds() {
-		return badRequest{fmt.Errorf("agent: bytes %d, flows %d, ready_ms %d; give at most %d, %d and %d, and nothing negative", q.Bytes, q.Flows, q.ReadyMS,
-			int64(reserve.MaxBytes), reserve.MaxFlows, reserve.MaxReady.Milliseconds())}
+	if q.Bytes < 0 || q.Bytes > reserve.MaxBytes || q.Flows < 0 || q.Flows > reserve.MaxFlows || q.ReadyUS < 0 || q.ReadyUS > reserve.MaxReady.Microseconds() {
+		return badRequest{fmt.Errorf("agent: bytes %d, flows %d, ready_us %d; give at most %d, %d and %d, and nothing negative", q.Bytes, q.Flows, q.ReadyUS,
+			int64(reserve.MaxBytes), reserve.MaxFlows, reserve.MaxReady.Microseconds())}
 	}
 	to, err := p.to(t)
 	if err != nil {
@@ -149,9 +149,9 @@ func (p *paths) apiReserve(w http.ResponseWriter, r *http.Request) error {
 	req := reserve.Request{Bytes: q.Bytes, Flows: q.Flows, Group: q.Group, Policy: policy}
 	if q.Intent {
 		req.Phase = reserve.Intent
-		req.Ready = time.Now().UnixMilli() + q.ReadyMS
+		req.Ready = time.Now().UnixMicro() + q.ReadyUS
 	}
-	g, err := p.reserve(to, req)
+	g, turn, err := p.reserve(to, req)
 	if err != nil {
 		return badRequest{err}
 	}
@@ -159,9 +159,38 @@ func (p *paths) apiReserve(w http.ResponseWriter, r *http.Request) error {
 	reply := to.reply(&g)
 	if q.Intent && g.Queued {
 		reply.State = "intended"
+		turn = nil
 	}
-	writeJSON(w, reply)
-	return nil
+	return p.replyInTurn(w, r, to, reply, turn)
+}
+
+// replyInTurn answers, and once more when what is queued is granted. Who goes away before gives its place up.
+func (p *paths) replyInTurn(w http.ResponseWriter, r *http.Request, to *ways, reply ReserveReply, turn *waitingTurn) error {
+	if turn == nil {
+		writeJSON(w, reply)
+		return nil
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	lines := json.NewEncoder(w)
+	lines.Encode(reply)
+	http.NewResponseController(w).Flush()
+	g, err := p.await(r.Context(), reply.ID, turn)
+	switch {
+	case err != nil: // the client has gone
+		p.forgetIssued(reply.ID)
+		return nil
+	case g == nil:
+		p.forgetIssued(reply.ID)
+		return lines.Encode(ReserveReply{State: "ended", ID: reply.ID, Reason: "it was released while it waited"})
+	}
+	p.issue(to, g)
+	return lines.Encode(to.reply(g))
+}
+
+func (p *paths) forgetIssued(id uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.issued, id)
 }
 
 // issue remembers in which ways the paths of a grant are counted: what is known of the target may change while it is held.
@@ -250,16 +279,16 @@ func (p *paths) apiStart(w http.ResponseWriter, r *http.Request) error {
 	}
 	in := p.issuedIn(q.ID)
 	var g reserve.Grant
+	var turn *waitingTurn
 	held := false
 	if in != nil {
-		p.table(func(t *reserve.Table, now, wall time.Duration) { held = t.Start(now, wall, q.ID, &g) })
+		g, turn, held = p.start(q.ID)
 	}
 	if !held {
 		return badRequest{fmt.Errorf("agent: reservation %d is not held any more; reserve anew", q.ID)}
 	}
 	p.issue(in, &g)
-	writeJSON(w, in.reply(&g))
-	return nil
+	return p.replyInTurn(w, r, in, in.reply(&g), turn)
 }
 
 func (p *paths) apiRenew(w http.ResponseWriter, r *http.Request) error {
@@ -289,10 +318,8 @@ func (p *paths) apiRelease(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if p.issuedIn(q.ID) != nil { // those of the own mover are not the API's to release
-		p.table(func(t *reserve.Table, now, wall time.Duration) { t.Release(now, wall, q.ID) })
-		p.mu.Lock()
-		delete(p.issued, q.ID)
-		p.mu.Unlock()
+		p.end(q.ID)
+		p.forgetIssued(q.ID)
 	}
 	writeJSON(w, struct{}{})
 	return nil
@@ -338,14 +365,21 @@ func (p *paths) apiTable(w http.ResponseWriter, _ *http.Request) error {
 	}
 	var rows []reserve.Row
 	var links []reserve.LinkLoad
-	p.table(func(t *reserve.Table, _, _ time.Duration) {
+	var at int64
+	p.table(func(t *reserve.Table, now, wall time.Duration) {
+		at = wall.Microseconds()
+		x := t.Schedule(now)
+		s.Schedule = ScheduleStatus{x.Mode.String(), x.Waiters, x.Own, x.Delay.Microseconds(), x.Efficiency, x.Slowdown}
 		rows, links = t.Rows(nil), t.Links(nil)
 		s.Digest = fmt.Sprintf("%016x", t.Digest())
-		s.Counters = tableCounters(t)
+		s.Counters = tableCounters(t, now)
 	})
 	p.counters(s.Counters)
 	for _, r := range rows {
-		e := TableEntry{Owner: r.Owner, ID: r.Entry.ID, Seq: r.Entry.Seq, Stamp: r.Entry.Stamp.String(), Phase: r.Entry.Phase.String(), To: r.Entry.Dst, Bytes: r.Entry.Bytes, Links: []string{}}
+		e := TableEntry{Owner: r.Owner, ID: r.Entry.ID, Seq: r.Entry.Seq, Stamp: r.Entry.Stamp.String(), Phase: r.Entry.Phase.String(), To: r.Entry.Dst, Bytes: r.Entry.Bytes, Ready: r.Entry.Ready, End: r.Entry.End, Links: []string{}}
+		if r.Entry.Phase == reserve.Intent && r.Entry.End > 0 && r.Entry.Ready <= at {
+			e.Phase = "waiting"
+		}
 		for _, l := range r.Entry.Links {
 			e.Links = append(e.Links, p.linkName(l))
 		}

@@ -5,7 +5,7 @@ import (
 	"shoal/internal/peer"
 )
 
-// What the admin API takes and gives about paths and transfers, in JSON. Times are milliseconds, sizes bytes.
+// What the admin API takes and gives about paths and transfers, in JSON. Times have their unit in their name, sizes are bytes.
 
 // ReserveRequest asks for a path to a peer: for an engine's own transfer library, which then moves the bytes.
 type ReserveRequest struct {
@@ -15,20 +15,22 @@ type ReserveRequest struct {
 	Flows int `json:"flows,omitempty"`
 	// Group names transfers that belong together; 0: none.
 	Group uint64 `json:"group,omitempty"`
-	// Policy is least, ark, split or ecmp; empty: as configured.
+	// Policy is least, ark, split, shoal or ecmp; empty: as configured.
 	Policy string `json:"policy,omitempty"`
 	// Protocol is tcp (the default), udp, or roce: UDP to port 4791 from the ports that RoCE may use.
 	Protocol string `json:"protocol,omitempty"`
 	// Port is the destination port of the flows; 0: that of the peer's transfers, and 4791 for roce.
 	Port uint16 `json:"port,omitempty"`
-	// Intent says that the bytes are only expected, ready in ReadyMS from now: nothing is held, everyone knows.
+	// Intent announces: the bytes are only expected, ready in ReadyUS from now. Nothing is held, everyone knows; start begins it,
+	// and waits for its turn where the policy is shoal. Where the time has come and nobody starts it, it is put off, and given
+	// up a lease later.
 	Intent  bool  `json:"intent,omitempty"`
-	ReadyMS int64 `json:"ready_ms,omitempty"`
+	ReadyUS int64 `json:"ready_us,omitempty"`
 }
 
 // ReserveReply answers it, and StartRequest: one line of JSON, and while State is queued another one once it is granted.
 type ReserveReply struct {
-	State    string      `json:"state"` // granted, queued or intended
+	State    string      `json:"state"` // granted, queued or intended; ended: released while it was queued
 	ID       uint64      `json:"id"`    // 0 where nothing is held: nothing to renew or release
 	LeaseMS  int64       `json:"lease_ms,omitempty"`
 	Fallback bool        `json:"fallback,omitempty"` // by ECMP: every path is taken, or none is known
@@ -136,7 +138,18 @@ type TableStatus struct {
 	Digest   string           `json:"digest"` // of the table: equal at peers that know the same
 	Entries  []TableEntry     `json:"entries"`
 	Links    []LinkStatus     `json:"links"`
+	Schedule ScheduleStatus   `json:"schedule"`
 	Counters map[string]int64 `json:"counters"`
+}
+
+// ScheduleStatus is what policy shoal does now.
+type ScheduleStatus struct {
+	Mode       string `json:"mode"`                 // waiting, or least and why
+	Waiters    int    `json:"waiters"`              // transfers of all peers that wait or are announced
+	Own        int    `json:"own"`                  // of this agent
+	DelayUS    int64  `json:"delay_us"`             // of messages, 99th percentile
+	Efficiency int64  `json:"efficiency,omitempty"` // what moves of the nominal rate, in thousandths
+	Slowdown   int64  `json:"slowdown"`             // transfers' times over the predicted ones, in thousandths
 }
 
 // TableEntry is one reservation.
@@ -144,8 +157,10 @@ type TableEntry struct {
 	Owner peer.ID  `json:"owner"`
 	ID    uint64   `json:"id"`
 	Seq   uint64   `json:"seq"`
-	Stamp string   `json:"stamp"` // of the hybrid logical clock: time and count
-	Phase string   `json:"phase"`
+	Stamp string   `json:"stamp"`              // of the hybrid logical clock: time and count
+	Phase string   `json:"phase"`              // active, intent, or waiting: an intent whose time has come, in the schedule
+	Ready int64    `json:"ready_us,omitempty"` // Unix time
+	End   int64    `json:"end_us,omitempty"`   // predicted, Unix time
 	To    peer.ID  `json:"to"`
 	Bytes int64    `json:"bytes"`
 	Links []string `json:"links"`

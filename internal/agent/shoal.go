@@ -47,6 +47,9 @@ func (a *Agent) underLock(f func(n *node.Node, now time.Duration)) (u urgent) {
 		a.node.Wall(time.Duration(time.Now().UnixNano()) - now)
 	}
 	f(a.node, now)
+	if a.paths != nil {
+		a.paths.admit(a.node, now)
+	}
 	if a.directory.Load().generation != a.node.Generation() {
 		a.directory.Store(newDirectory(a.node))
 	}

@@ -205,16 +205,8 @@ func (p *paths) describe(t target, addr netip.AddrPort) *ways {
 
 // register makes the paths known to the table.
 func (p *paths) register(w *ways) (err error) {
-	capacity := func(id ecmp.LinkID) int64 {
-		if p.fabric != nil {
-			if l, ok := p.fabric.Link(id); ok {
-				return l.Capacity
-			}
-		}
-		return 0
-	}
 	p.a.locked(func(n *node.Node, now time.Duration) {
-		n.Table(now, func(t *reserve.Table, _, _ time.Duration) { w.set, err = t.Paths(w.paths, capacity) })
+		n.Table(now, func(t *reserve.Table, _, _ time.Duration) { w.set, err = t.Paths(w.paths, p.capacity) })
 	})
 	return err
 }
