@@ -43,7 +43,7 @@ which peer serves a request: the one where it will answer first, given what each
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	c.AddCommand(agentCommand(), upCommand(), statusCommand(), benchCommand(), demoCommand(), engineCommand(), keygenCommand(), setupCommand(), pathsCommand(), labCommand())
+	c.AddCommand(agentCommand(), upCommand(), statusCommand(), benchCommand(), demoCommand(), engineCommand(), keygenCommand(), setupCommand(), pathsCommand(), labCommand(), simCommand())
 	return c
 }
 
