@@ -95,10 +95,10 @@ func replay(t testing.TB, n fabric.Network, list []fabric.Transfer) []float64 {
 	return fct
 }
 
-// The paper's workload, sizes and gaps by 200: packet by packet, and as a fluid.
+// The paper's workload, sizes and gaps by 400: packet by packet, and as a fluid.
 func TestAWorkloadIsNearToPackets(t *testing.T) {
 	cfg := sim.DefaultWorkload().On(8, 8, 100*gbit)
-	cfg.Requests, cfg.Scale, cfg.QPS = 60, 200, 5000
+	cfg.Requests, cfg.Scale, cfg.QPS = 40, 400, 10_000
 	w, err := sim.Generate(cfg)
 	if err != nil {
 		t.Fatal(err)
