@@ -242,7 +242,7 @@ func TestTheSameRunHasTheSameDigest(t *testing.T) {
 }
 
 func TestNothingIsAllocatedOnceWarm(t *testing.T) {
-	f, w := newFluid(t, paper(t)), workload(t, 30, 60, 8, 8)
+	f, w := newFluid(t, paper(t)), workload(t, 30, 40, 8, 8)
 	run := func() {
 		start := f.Now()
 		var s fabric.Flow
@@ -268,7 +268,7 @@ func TestNothingIsAllocatedOnceWarm(t *testing.T) {
 	run()
 	run()
 	if n := testing.AllocsPerRun(3, run); n > 1 {
-		t.Errorf("%g allocations in a run of 60 flows", n)
+		t.Errorf("%g allocations in a run of 40 flows", n)
 	}
 }
 

@@ -98,7 +98,7 @@ func TestTheBoundAtThePapersLoad(t *testing.T) {
 	topo := paper(t)
 	for _, c := range []struct{ qps, least, most float64 }{{25, 0.65, 0.85}, {30, 0.65, 0.85}} {
 		var cuts []float64
-		for seed := uint64(1); seed <= 10; seed++ {
+		for seed := uint64(1); seed <= 6; seed++ {
 			cfg := sim.DefaultWorkload().On(8, 8, 100*gbit)
 			cfg.QPS, cfg.Requests, cfg.Seed = c.qps, 1000, seed
 			w, err := sim.Generate(cfg)
@@ -126,8 +126,8 @@ func TestTheBoundAtThePapersLoad(t *testing.T) {
 			cuts = append(cuts, 1-bound/sum)
 		}
 		slices.Sort(cuts)
-		t.Logf("QPS %g: mean FCT cut of the bound %.1f to %.1f %%, median %.1f %%", c.qps, 100*cuts[0], 100*cuts[9], 50*(cuts[4]+cuts[5]))
-		if m := (cuts[4] + cuts[5]) / 2; m < c.least || m > c.most {
+		t.Logf("QPS %g: mean FCT cut of the bound %.1f to %.1f %%, median %.1f %%", c.qps, 100*cuts[0], 100*cuts[5], 50*(cuts[2]+cuts[3]))
+		if m := (cuts[2] + cuts[3]) / 2; m < c.least || m > c.most {
 			t.Errorf("QPS %g: the median cut is %.3f", c.qps, m)
 		}
 	}
