@@ -17,8 +17,8 @@ type Config struct {
 	Quantum sim.Time
 	// PLBRound is how long a round of PLB lasts: a round-trip time with queues. PLBRounds is after how many congested
 	// rounds in a row a flow moves. Their product is what counts here. Lower values react sooner, and move more often
-	// without gain where all paths are busy: at the paper's highest load, runs then take a hundred times as long as without
-	// PLB. Ten times the product gives the same completion times to within some percent.
+	// without gain where all paths are busy: at the paper's load at QPS 25 and 30 runs take 120 and 900 times as long as
+	// without PLB. Ten times the product is ten times as fast, and at QPS 25 changes mean and P95 by a point of ECMP's at most.
 	PLBRound  sim.Time
 	PLBRounds int
 	Seed      uint64 // of the random choices of PLB
