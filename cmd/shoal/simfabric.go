@@ -138,7 +138,8 @@ and one plot for each kind of trouble.
 
 ` + strings.Join(help, "\n") + `
 
-Larger fabrics get the paper's load: n times its uplinks from the sending half, n times its requests at n times its rate.`,
+Larger fabrics get the paper's load: n times its uplinks from the sending half, n times its rate. Of requests they get n times
+as many up to 4, and beyond that they arrive for a shorter time.`,
 		Example: "  shoal sim fabric break --plots plots\n  shoal sim fabric break --what delay,loss --policy ecmp,least,shoal --seeds 20"}
 	c.Flags().StringSliceVar(&what, "what", study.BreakNames(), "kinds of trouble")
 	f.bind(c, defaults, "sweep", "file")

@@ -17,11 +17,23 @@ type Break struct {
 // BreakPolicies are those whose gains are looked at.
 func BreakPolicies() []string { return []string{Base, "ark", "least", "shoal"} }
 
+// MaxGrowth bounds the requests of a larger fabric, in those of the paper's.
+const MaxGrowth = 4
+
+// grow gives a fabric so many times the load.
+func (s *Scenario) grow(times float64) {
+	s.Load *= times
+	if times > MaxGrowth {
+		s.Workload.Requests = max(1, int(float64(s.Workload.Requests)*MaxGrowth/times))
+	}
+}
+
 // failAt is when a spine dies: after the first quarter of the paper's arrivals at QPS 25.
 const failAt = 10 * time.Second
 
 // Breaks are all of them, in the order in which they are shown. Fabrics of another size carry the paper's load: where there
-// are n times as many uplinks from the sending half, n times the rate and the requests.
+// are n times as many uplinks from the sending half, n times the rate. Requests are n times as many too, up to MaxGrowth:
+// beyond it they arrive for a shorter time, since every host hears of every transfer.
 func Breaks() []Break {
 	sweep := func(field string, values ...string) func(Scenario, string) (string, []Variant, error) {
 		return func(s Scenario, _ string) (string, []Variant, error) {
@@ -114,7 +126,7 @@ func morePaths(s Scenario, model string) (string, []Variant, error) {
 	for _, k := range []int{4, 8, 64} {
 		all = append(all, change{fmt.Sprintf("%d (%d hosts)", k, 4*k), float64(k), func(s *Scenario) {
 			s.Shape.Pods, s.Shape.Cores, s.Shape.Leaves, s.Shape.Hosts, s.Shape.Spines = 1, 0, 2, 2*k, k
-			s.Load *= float64(k) / 4
+			s.grow(float64(k) / 4)
 		}})
 	}
 	if model == Fluid {
@@ -122,7 +134,7 @@ func morePaths(s Scenario, model string) (string, []Variant, error) {
 		// and that of an uplink a quarter of it: what is left is to find a free one of very many.
 		all = append(all, change{"1000 (1024 hosts)", 1000, func(s *Scenario) {
 			s.Shape.Pods, s.Shape.Cores, s.Shape.Leaves, s.Shape.Hosts, s.Shape.Spines = 1, 0, 2, 512, 1000
-			s.Load *= 64
+			s.grow(64)
 		}})
 	}
 	return "spines", variants(s, all), nil
@@ -138,7 +150,7 @@ func moreHosts(s Scenario, model string) (string, []Variant, error) {
 	for _, n := range hosts {
 		all = append(all, change{strconv.Itoa(n), float64(n), func(s *Scenario) {
 			s.Shape.Pods, s.Shape.Cores, s.Shape.Leaves, s.Shape.Hosts, s.Shape.Spines = 1, 0, n/8, 8, 4
-			s.Load *= float64(n) / 16
+			s.grow(float64(n) / 16)
 		}})
 	}
 	return "hosts in all", variants(s, all), nil
@@ -151,7 +163,7 @@ func threeTiers(s Scenario, _ string) (string, []Variant, error) {
 		{"2 (16 hosts)", 2, func(s *Scenario) {}},
 		{"3 (32 hosts, 8 cores)", 3, func(s *Scenario) {
 			s.Shape.Pods, s.Shape.Leaves, s.Shape.Hosts, s.Shape.Spines, s.Shape.Cores = 2, 2, 8, 4, 8
-			s.Load *= 2
+			s.grow(2)
 		}},
 	}), nil
 }

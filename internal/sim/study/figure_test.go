@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// figurePlan is the paper's evaluation at two rates over forty seeds, as a fluid, with control messages that take 5 ms.
+// figurePlan is the paper's evaluation at two rates over twenty seeds, as a fluid, with control messages that take 5 ms.
 func figurePlan(policy string, qps float64) *Plan {
 	d := NewDraft()
-	d.Policies, d.QPS, d.Seeds = []string{Base, policy}, []float64{qps}, 40
+	d.Policies, d.QPS, d.Seeds = []string{Base, policy}, []float64{qps}, 20
 	d.Scenario.Control.Delay = 5 * time.Millisecond
 	d.Scenario.Control.Sample = 0
 	p, err := d.Plan()

@@ -128,7 +128,7 @@ func (o *Report) ratePlots(cuts bool) [][]*plot.Plot {
 // bound keeps a policy that is much worse than ecmp from hiding the others.
 func (o *Report) bound(f *plot.Plot, q quantity, cuts bool) {
 	if cuts {
-		f.Y.Min = max(f.Y.Min, -50)
+		f.Y.Min, f.Y.Max = max(f.Y.Min, -50), min(f.Y.Max, 100)
 		return
 	}
 	most := 0.0
@@ -332,7 +332,10 @@ func (o *Report) sweepPlots(qps float64) [][]*plot.Plot {
 			}
 			c.draw(f, policy, policy)
 		}
-		f.Add(plotter.NewFunction(func(float64) float64 { return 0 }))
+		zero := plotter.NewFunction(func(float64) float64 { return 0 })
+		zero.Width = vg.Points(0.5)
+		f.Add(zero)
+		o.bound(f, q, true)
 		row = append(row, f)
 	}
 	return [][]*plot.Plot{row}
