@@ -92,7 +92,7 @@ func TestGainOfTheSchedule(t *testing.T) {
 					mean, p95, p99 = mean+m.Seconds()/float64(seeds), p95+q.Seconds()/float64(seeds), p99+r.Seconds()/float64(seeds)
 					for _, h := range p.hosts {
 						x := h.table.Stats()
-						own, all = own+h.table.slowdown>>slowdownBits, all+h.table.slowdownOfAll>>slowdownBits
+						own, all = own+h.table.slow.permille(), all+h.table.othersSlow.permille()
 						st.Scheduled += x.Scheduled
 						st.Unwaited += x.Unwaited
 						st.Distrusts += x.Distrusts
@@ -107,7 +107,7 @@ func TestGainOfTheSchedule(t *testing.T) {
 				}
 				line += fmt.Sprintf(" %v %.3f/%.3f p99 %.3f (-%.1f/-%.1f)", policy, mean, p95, p99, 100*(1-mean/base[0]), 100*(1-p95/base[1]))
 				if policy == Shoal {
-					line += fmt.Sprintf(" scheduled %d unwaited %d distrusts %d corrected %d conflicts %d moves %d givenup %d own %d all %d", st.Scheduled, st.Unwaited, st.Distrusts, st.Corrected, st.Conflicts, st.Moves, st.GivenUp, own/8/int64(seeds)-1000, all/16/int64(seeds))
+					line += fmt.Sprintf(" scheduled %d unwaited %d distrusts %d corrected %d conflicts %d moves %d givenup %d own %d all %d", st.Scheduled, st.Unwaited, st.Distrusts, st.Corrected, st.Conflicts, st.Moves, st.GivenUp, own/16/int64(seeds), all/16/int64(seeds))
 					if seeds == 1 && (mean > 0.6*base[0] || p95 > 0.6*base[1]) {
 						t.Errorf("the gain is gone")
 					}

@@ -32,6 +32,7 @@ type own struct {
 	rate int64   // bit/s that both NICs allow, nominally
 	// What was predicted of a transfer that began at its turn; length 0: it did not.
 	total     int64         // bytes
+	foreseen  int64         // of them, moved when the end was last looked at
 	length    int64         // us
 	began     time.Duration // local time
 	learned   bool          // by what was learned from others before
@@ -255,7 +256,7 @@ func (t *Table) reserve(a *asked, path int, share int64) {
 	e.Dst, e.Bytes, e.Group, e.Ready, e.End = a.req.Dst, share, a.group, a.ready, a.end
 	o.set, o.policy, o.path, o.left, o.alive = a.req.Set, a.req.Policy, path, share, a.now
 	if o.length = a.length; o.length > 0 {
-		o.rate, o.total, o.began, o.learned, o.several, o.disturbed = a.rate, share, a.now, t.efficiency > 0, a.several || a.req.Flows > 1, false
+		o.rate, o.total, o.began, o.learned, o.several, o.disturbed, o.foreseen = a.rate, share, a.now, t.efficiency > 0, a.several || a.req.Flows > 1, false, 0
 	}
 	t.aim(o)
 	t.sending++

@@ -68,7 +68,7 @@ type Schedule struct {
 // Schedule tells it.
 func (t *Table) Schedule(now time.Duration) Schedule {
 	return Schedule{t.Mode(now), len(t.waiters), t.ownWaiters, t.delays.p99(), t.efficiency * 1000 >> efficiencyBits,
-		max(t.slowdown, t.slowdownOfAll) >> slowdownBits}
+		max(t.slow.permille(), t.othersSlow.permille())}
 }
 
 // window is how many of the last messages' delays count.
@@ -164,7 +164,6 @@ func (t *Table) hearDelay(o *owner, s Stamp, wall time.Duration) {
 // headers of 36.
 const (
 	efficiencyBits  = 20
-	slowdownBits    = 10
 	firstEfficiency = 1000 << efficiencyBits / 1036
 )
 
@@ -183,12 +182,50 @@ func mulShift(a, b int64) int64 {
 
 const (
 	minLearned     = 1000 // us that a transfer must have taken to tell anything
-	slowest        = 4000 // thousandths: what one transfer can count in the slowdown
+	slowest        = 4    // times its predicted time: the most that one transfer can count in the slowdown
 	efficiencyUp   = 2    // a faster transfer than expected counts for so much of the difference,
 	efficiencyDown = 32   // a slower one for so much: those that were disturbed are slower, and most are not
-	ownWeight      = 32   // of the last own transfer in the slowdown,
-	theirWeight    = 64   // and of another peer's
+	ownWeight      = 32   // transfers that the own slowdown remembers,
+	theirWeight    = 64   // and that of all others'
 )
+
+// slowdown is how much longer than predicted transfers took: sums of both over the last of them, so that a long transfer
+// counts for more than a short one, whose time is mostly that of its beginning.
+type slowdown struct {
+	took, predicted int64 // us
+	n               int64
+}
+
+// permille is the slowdown in thousandths; 1000 where too few transfers tell.
+func (s *slowdown) permille() int64 {
+	if s.predicted == 0 {
+		return 1000
+	}
+	return s.took * 1000 / s.predicted
+}
+
+func (s *slowdown) add(took, predicted, weight int64) {
+	if s.n++; s.n > weight {
+		s.took -= s.took / weight
+		s.predicted -= s.predicted / weight
+	}
+	s.took += min(took, slowest*predicted)
+	s.predicted += predicted
+}
+
+// mean is the predicted time of a transfer, in us.
+func (s *slowdown) mean(weight int64) int64 { return s.predicted / max(1, min(s.n, weight)) }
+
+// slowed takes what a transfer took, in us, and what was predicted of it, into a slowdown.
+func (t *Table) slowed(now time.Duration, s *slowdown, took, predicted, weight int64) {
+	s.add(took, predicted, weight)
+	if s.n >= weight/2 && s.permille() > t.cfg.MaxSlowdown && now >= t.distrust {
+		t.slow, t.othersSlow = slowdown{}, slowdown{}
+		t.distrustFor(now)
+		t.stats.Distrusts++
+		t.version++
+	}
+}
 
 // learn compares a scheduled transfer that has ended with what was predicted of it.
 func (t *Table) learn(now time.Duration, o *own) {
@@ -200,8 +237,9 @@ func (t *Table) learn(now time.Duration, o *own) {
 	if nominal > maxLength || nominal > took+took/50 {
 		return // it did not move all that it was to move
 	}
+	long := o.length >= t.slow.mean(ownWeight)
 	if o.learned {
-		t.slowed(now, &t.slowdown, took, o.length, ownWeight)
+		t.slowed(now, &t.slow, took, o.length, ownWeight)
 	}
 	if o.disturbed {
 		return
@@ -211,19 +249,8 @@ func (t *Table) learn(now time.Duration, o *own) {
 		t.efficiency = max(1, sample)
 	case sample > t.efficiency:
 		t.efficiency += (sample - t.efficiency) / efficiencyUp
-	default:
+	case long: // a short one says more of how a transfer begins
 		t.efficiency = max(1, t.efficiency-(t.efficiency-sample)/efficiencyDown)
-	}
-}
-
-// slowed takes what a transfer took, in us, and what was predicted of it, into a slowdown.
-func (t *Table) slowed(now time.Duration, mean *int64, took, predicted, weight int64) {
-	*mean += (min(took*1000/predicted, slowest)<<slowdownBits - *mean) / weight
-	if *mean>>slowdownBits > t.cfg.MaxSlowdown && now >= t.distrust {
-		t.slowdown, t.slowdownOfAll = 1000<<slowdownBits, 1000<<slowdownBits
-		t.distrustFor(now)
-		t.stats.Distrusts++
-		t.version++
 	}
 }
 
@@ -231,7 +258,7 @@ func (t *Table) slowed(now time.Duration, mean *int64, took, predicted, weight i
 // their trust together, and nobody waits for those who do not.
 func (t *Table) learnOf(h *held) {
 	if h.entry.Phase == Active && h.end-h.began >= 5*minLearned && h.entry.End > h.began {
-		t.slowed(t.hearingNow, &t.slowdownOfAll, h.entry.End-h.began, h.end-h.began, theirWeight)
+		t.slowed(t.hearingNow, &t.othersSlow, h.entry.End-h.began, h.end-h.began, theirWeight)
 	}
 }
 
@@ -249,15 +276,19 @@ func (t *Table) distrustFor(now time.Duration) {
 // maxDistrust bounds how many times Config.Distrust that becomes.
 const maxDistrust = 32
 
+// The predicted end is not looked at before a part of the bytes has moved, nor again before another part has: the beginning
+// of a transfer tells little, and each correction is a message to everybody.
+const foreseeParts = 8
+
 // foresee is when a transfer that moves will end by what has moved of it, and whether that is far enough from what was said
 // to say it anew.
 func (t *Table) foresee(now, wall time.Duration, o *own) (end int64, wrong bool) {
 	moved, took := o.total-o.left, (now - o.began).Microseconds()
-	if o.length == 0 || moved <= 0 || moved < o.total/16 || took <= 0 {
+	if o.length == 0 || moved <= 0 || moved-o.foreseen < o.total/foreseeParts || took <= 0 {
 		return 0, false
 	}
-	rate := lengthOf(moved, took) // in bit/s: the same quotient
-	rest := lengthOf(o.left, max(1, rate))
+	o.foreseen = moved
+	rest := lengthOf(o.left, max(1, lengthOf(moved, took))) // the rate in bit/s is the same quotient
 	if rest > maxLength {
 		return 0, false
 	}
