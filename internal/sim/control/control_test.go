@@ -88,9 +88,6 @@ func TestEveryTransferEndsUnderEveryPolicy(t *testing.T) {
 	}
 	for _, policy := range Policies() {
 		for name, change := range variants {
-			if policy == "plb" && name == "failure" {
-				continue // TODO
-			}
 			t.Run(policy+"/"+name, func(t *testing.T) {
 				cfg := with(policy, change)
 				cfg.Sample = 50 * time.Millisecond

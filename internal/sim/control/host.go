@@ -386,17 +386,17 @@ func (r *run) beat() {
 
 // path is where the switches send a source port, as a path of the network.
 func (r *run) path(src, dst int, port uint16) int {
-	p := r.truth.PathOf(src, dst, port)
-	if r.pathOf != nil {
-		p = r.pathOf(src, dst, p)
-	}
-	return p
+	return r.numbered(src, dst, r.truth.PathOf(src, dst, port))
 }
 
 func (r *run) back(src, dst int, port uint16) int {
-	p := r.truth.BackOf(src, dst, port)
-	if r.pathOf != nil {
-		p = r.pathOf(dst, src, p)
+	return r.numbered(dst, src, r.truth.BackOf(src, dst, port))
+}
+
+// numbered is the network's number of a path of truth.
+func (r *run) numbered(src, dst, path int) int {
+	if r.pathOf == nil {
+		return path
 	}
-	return p
+	return r.pathOf(src, dst, path)
 }

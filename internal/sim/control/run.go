@@ -237,11 +237,11 @@ func (r *run) begin(job, src, dst int, bytes int64, port uint16, spread fabric.S
 	path := r.path(src, dst, port)
 	f := fabric.Flow{Src: src, Dst: dst, Bytes: bytes, Paths: []int{path}, Spread: spread, Back: r.back(src, dst, port)}
 	if spread != fabric.First {
-		f.Paths = f.Paths[:0]
-		for p := range r.net.Topology().Paths(src, dst) {
-			f.Paths = append(f.Paths, p)
+		for p := range r.truth.Paths(src, dst) { // those that are left, the one that its hash gives first
+			if p = r.numbered(src, dst, p); p != path {
+				f.Paths = append(f.Paths, p)
+			}
 		}
-		f.Paths[0], f.Paths[path] = f.Paths[path], f.Paths[0] // it begins where its hash says
 	}
 	id := r.net.Start(f)
 	for int(id) >= len(r.legs) {
