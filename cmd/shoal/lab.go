@@ -133,13 +133,14 @@ func labRunCommand() *cobra.Command {
 	var policies, rates, output, dir string
 	var seeds int
 	var files []string
+	var announce time.Duration
 	c := &cobra.Command{Use: "run", Short: "Play the paper's workload under one policy after the other, and report", Args: cobra.NoArgs,
 		Long: `Brings a lab up, plays the same workloads under every policy, interleaved, and reports flow completion times. What has been
 measured is kept in --dir: a run that was interrupted goes on where it was.
 
 The workload is that of the ARK paper: prompts of 1,000 to 51,200 tokens by Zipf 0.7, Poisson arrivals, hosts of the left
 half to hosts of the right one. Links of 100 Mb/s and sizes divided by 1,000 leave the times as they are at 100 Gb/s.`,
-		Example: `  sudo shoal lab run --policy ecmp,ark,least,split --qps 5,15,25,30 --seeds 5 --dir lab-results   # about 40 minutes
+		Example: `  sudo shoal lab run --policy ecmp,ark,least,split,shoal --qps 5,15,25,30 --seeds 5 --dir lab-results   # about 50 minutes
   sudo shoal lab run --policy ecmp,least --replay lab-results/qps25-seed1.flows`}
 	l.bind(c)
 	f := c.Flags()
@@ -148,6 +149,7 @@ half to hosts of the right one. Links of 100 Mb/s and sizes divided by 1,000 lea
 	f.IntVar(&seeds, "seeds", 1, "workloads for each rate: seeds 1 to so many")
 	f.IntVar(&w.Requests, "requests", w.Requests, "transfers of one workload")
 	f.Int64Var(&w.Scale, "scale", w.Scale, "sizes are divided by this")
+	f.DurationVar(&announce, "announce", lab.DefaultRun().Announce, "how long before its bytes are there a transfer is known to policy shoal: a prefill")
 	f.StringArrayVar(&files, "replay", nil, "play this saved workload (repeatable) instead of making some")
 	f.StringVar(&dir, "dir", "lab-results", "directory for results, workloads and plots")
 	f.StringVar(&output, "output", "table", "table or json")
@@ -166,7 +168,7 @@ half to hosts of the right one. Links of 100 Mb/s and sizes divided by 1,000 lea
 		if err != nil {
 			return err
 		}
-		return l.run(cmd, names, workloads, dir, output)
+		return l.run(cmd, names, workloads, announce, dir, output)
 	}
 	return c
 }
@@ -202,7 +204,7 @@ func labWorkloads(w sim.WorkloadConfig, rates string, seeds int, files []string)
 	return sim.GenerateAll(w, qps, list)
 }
 
-func (l *labFlags) run(cmd *cobra.Command, policies []string, workloads []*sim.Workload, dir, output string) error {
+func (l *labFlags) run(cmd *cobra.Command, policies []string, workloads []*sim.Workload, announce time.Duration, dir, output string) error {
 	o := term.New(cmd.ErrOrStderr())
 	fabric, agents, down, err := l.up(cmd.Context(), o)
 	if err != nil {
@@ -210,7 +212,7 @@ func (l *labFlags) run(cmd *cobra.Command, policies []string, workloads []*sim.W
 	}
 	defer down()
 	r := lab.DefaultRun()
-	r.Network, r.Sender, r.Policies, r.Workloads, r.Dir = fabric, agents.Sender(), policies, workloads, dir
+	r.Network, r.Sender, r.Policies, r.Workloads, r.Dir, r.Announce = fabric, agents.Sender(), policies, workloads, dir, announce
 	last := 0
 	r.Progress = func(p lab.Progress) {
 		o.Progress(fmt.Sprintf("lab: run %d of %d: %s under %s: %d of %d arrived, %d under way, %d failed, %.0f s", p.Run, p.Runs, p.Workload, p.Policy,

@@ -35,15 +35,16 @@ type held struct {
 	changed  func([]int) // hears of other ones; nil: nobody does
 }
 
-// hold takes paths for a transfer, when it is its turn. Where none is known the transfer goes where ECMP sends it.
-func (p *paths) hold(ctx context.Context, w *ways, policy reserve.Policy, bytes int64) (*held, error) {
+// hold takes paths for a transfer whose bytes are there at ready, when it is its turn. Where none is known the transfer goes
+// where ECMP sends it.
+func (p *paths) hold(ctx context.Context, w *ways, policy reserve.Policy, bytes int64, ready time.Time) (*held, error) {
 	h := &held{p: p, ways: w, policy: policy, bytes: bytes, left: bytes}
 	if !w.usable() {
 		p.count.aside.Add(1)
 		h.fallback = true
-		return h, nil
+		return h, pauseUntil(ctx, ready)
 	}
-	g, turn, err := p.reserve(w, reserve.Request{Bytes: bytes, Policy: policy})
+	g, turn, err := p.reserveAt(ctx, w, reserve.Request{Bytes: bytes, Policy: policy}, ready)
 	if turn != nil {
 		granted, err := p.await(ctx, g.ID, turn)
 		switch {
@@ -146,13 +147,29 @@ type moved struct {
 	took     time.Duration // from the first question to the receiver's last word
 }
 
+// pauseUntil waits for a time.
+func pauseUntil(ctx context.Context, when time.Time) error {
+	d := time.Until(when)
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
 // errRefused: the other side does not want the transfer.
 var errRefused = errors.New("agent: refused")
 
 // move sends a file, or bytes of nothing, to a peer.
-// progress hears how many bytes have arrived, and changed which paths carry them; either may be nil, and neither may wait.
-func (p *paths) move(ctx context.Context, to peer.ID, file, as string, bytes int64, policy reserve.Policy, progress func(int64), changed func([]int)) (m moved, err error) {
-	start := time.Now()
+// ready is in how long the bytes are there. progress hears how many bytes have arrived, and changed which paths carry them; either may be nil, and neither may wait.
+func (p *paths) move(ctx context.Context, to peer.ID, file, as string, bytes int64, policy reserve.Policy, ready time.Duration, progress func(int64), changed func([]int)) (m moved, err error) {
+	start := time.Now().Add(ready)
 	defer func() {
 		m.took = time.Since(start)
 		if err != nil {
@@ -177,7 +194,7 @@ func (p *paths) move(ctx context.Context, to peer.ID, file, as string, bytes int
 	if addr != w.addr.String() { // it has moved, and its document has not said so yet
 		w = w.without(aside, string(w.target.peer)+" is at another address now")
 	}
-	h, err := p.hold(ctx, w, policy, src.Size())
+	h, err := p.hold(ctx, w, policy, src.Size(), start)
 	if err != nil {
 		return m, err
 	}
@@ -321,7 +338,7 @@ func (p *paths) pulled(ctx context.Context, from peer.ID, m *wire.Ask) *wire.Rep
 			return &wire.Reply{Refused: err.Error()}
 		}
 	}
-	r, err := p.move(ctx, from, m.Name, m.To, m.Bytes, policy, nil, nil)
+	r, err := p.move(ctx, from, m.Name, m.To, m.Bytes, policy, 0, nil, nil)
 	if err != nil {
 		return &wire.Reply{Refused: err.Error()}
 	}

@@ -362,7 +362,7 @@ func TestOnlyWhatTheAPIGaveOutIsReleasedThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := all[0].paths.hold(t.Context(), w, all[0].paths.policy, 1<<20)
+	h, err := all[0].paths.hold(t.Context(), w, all[0].paths.policy, 1<<20, time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}

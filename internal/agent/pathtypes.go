@@ -72,6 +72,8 @@ type TransferRequest struct {
 	Policy string `json:"policy,omitempty"`
 	// Pull has the peer send: its port counts, so it reserves.
 	Pull bool `json:"pull,omitempty"`
+	// ReadyUS announces: the bytes are there only in so long, at most 10 s. Not for a pull.
+	ReadyUS int64 `json:"ready_us,omitempty"`
 }
 
 // TransferReply is one line of progress, or the result.
@@ -80,7 +82,7 @@ type TransferReply struct {
 	Done     bool    `json:"done"`
 	Now      []int   `json:"now,omitempty"` // the paths that carry it from now on
 	Error    string  `json:"error,omitempty"`
-	TookNS   int64   `json:"took_ns,omitempty"`  // from the request to the receiver's last word
+	TookNS   int64   `json:"took_ns,omitempty"`  // from when the bytes were ready to the receiver's last word
 	Paths    []int64 `json:"paths,omitempty"`    // bytes by path
 	AnyPath  int64   `json:"any_path,omitempty"` // bytes that went wherever ECMP sent them
 	Moves    int     `json:"moves,omitempty"`

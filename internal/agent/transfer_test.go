@@ -115,7 +115,7 @@ func TestWithoutAMapEveryTransferHasAPortOfItsOwn(t *testing.T) {
 	if err != nil || w.usable() {
 		t.Fatalf("%+v %v", w, err)
 	}
-	h, err := all[0].paths.hold(t.Context(), w, all[0].paths.policy, 1000)
+	h, err := all[0].paths.hold(t.Context(), w, all[0].paths.policy, 1000, time.Time{})
 	if err != nil || len(h.Route().Legs) != 1 || !h.Route().Legs[0].Fresh || len(h.Route().Legs[0].Ports) != 0 {
 		t.Fatalf("%+v %v", h.Route(), err)
 	}

@@ -11,6 +11,9 @@ import (
 	"shoal/internal/reserve"
 )
 
+// maxAnnounced is how long before its bytes are there a transfer can be asked for: a ticket waits for it.
+const maxAnnounced = 10 * time.Second
+
 // progressEvery is how often a transfer's progress is told.
 const progressEvery = time.Second
 
@@ -24,6 +27,9 @@ func (p *paths) apiTransfer(w http.ResponseWriter, r *http.Request) error {
 	}
 	if (q.File == "") == (q.Bytes == 0) || q.Bytes < 0 || q.Bytes > p.cfg.MaxBytes {
 		return badRequest{fmt.Errorf("agent: give either a file or bytes, 1 to %d", p.cfg.MaxBytes)}
+	}
+	if ready := time.Duration(q.ReadyUS) * time.Microsecond; ready < 0 || ready > maxAnnounced || q.Pull && ready > 0 {
+		return badRequest{fmt.Errorf("agent: ready_us %d; give 0 to %d, and 0 for a pull", q.ReadyUS, maxAnnounced.Microseconds())}
 	}
 	policy, err := p.policyOr(q.Policy)
 	if err != nil {
@@ -75,7 +81,7 @@ func (p *paths) moveWithProgress(ctx context.Context, q TransferRequest, as stri
 	ended, now := make(chan end, 1), make(chan []int, 16)
 	var at atomic.Int64
 	go func() {
-		m, err := p.move(ctx, q.Peer, q.File, as, q.Bytes, policy, at.Store, func(paths []int) {
+		m, err := p.move(ctx, q.Peer, q.File, as, q.Bytes, policy, time.Duration(q.ReadyUS)*time.Microsecond, at.Store, func(paths []int) {
 			select {
 			case now <- paths:
 			default:

@@ -133,6 +133,31 @@ func (p *paths) reserve(to *ways, req reserve.Request) (g reserve.Grant, w *wait
 	return g, w, err
 }
 
+// reserveAt reserves for bytes that are there at a time: they are announced, and asked for again then.
+func (p *paths) reserveAt(ctx context.Context, to *ways, req reserve.Request, ready time.Time) (g reserve.Grant, w *waitingTurn, err error) {
+	if time.Until(ready) <= 0 {
+		return p.reserve(to, req)
+	}
+	announced := req
+	announced.Phase, announced.Ready = reserve.Intent, ready.UnixMicro()
+	if g, _, err = p.reserve(to, announced); err != nil {
+		return g, nil, err
+	}
+	id := g.ID
+	if err = pauseUntil(ctx, ready); err != nil {
+		p.end(id)
+		return g, nil, err
+	}
+	if !g.Queued { // a policy that announces nothing
+		return g, nil, nil
+	}
+	g, w, held := p.start(id)
+	if !held {
+		return p.reserve(to, req)
+	}
+	return g, w, nil
+}
+
 // start begins an Intent, or has it wait; false: it has ended.
 func (p *paths) start(id uint64) (g reserve.Grant, w *waitingTurn, held bool) {
 	p.table(func(t *reserve.Table, now, wall time.Duration) {

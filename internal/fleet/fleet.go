@@ -297,12 +297,17 @@ func (x *host) stream(ctx context.Context, path string, in any, each func(*json.
 
 // Move has one agent send bytes of nothing to another, under a policy. at, which may be nil, hears which paths carry them.
 func (f *Fleet) Move(ctx context.Context, policy, from, to string, size int64, at func(paths ...int)) (agent.TransferReply, error) {
+	return f.MoveAt(ctx, policy, from, to, size, time.Time{}, at)
+}
+
+// MoveAt is Move of bytes that are only announced, and there at ready.
+func (f *Fleet) MoveAt(ctx context.Context, policy, from, to string, size int64, ready time.Time, at func(paths ...int)) (agent.TransferReply, error) {
 	var r agent.TransferReply
 	x := f.byName[from]
 	if x == nil {
 		return r, fmt.Errorf("fleet: no host is called %q", from)
 	}
-	err := x.stream(ctx, "/v1/transfers", agent.TransferRequest{Peer: peer.ID(to), Bytes: size, Policy: policy}, func(d *json.Decoder) error {
+	err := x.stream(ctx, "/v1/transfers", agent.TransferRequest{Peer: peer.ID(to), Bytes: size, Policy: policy, ReadyUS: max(0, time.Until(ready).Microseconds())}, func(d *json.Decoder) error {
 		for {
 			r = agent.TransferReply{}
 			if err := d.Decode(&r); err != nil || r.Done {

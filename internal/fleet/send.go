@@ -54,6 +54,12 @@ func (s *Sender) Send(ctx context.Context, policy string, f sim.Flow, at func(pa
 	return lab.Sent{Fallback: r.Fallback, Moves: r.Moves}, err
 }
 
+// SendAt moves one flow whose bytes are there at ready.
+func (s *Sender) SendAt(ctx context.Context, policy string, f sim.Flow, ready time.Time, at func(paths ...int)) (lab.Sent, error) {
+	r, err := s.f.MoveAt(ctx, policy, s.f.hosts[f.Src].Name, s.f.hosts[f.Dst].Name, f.Bytes, ready, at)
+	return lab.Sent{Fallback: r.Fallback, Moves: r.Moves}, err
+}
+
 // Counts are what happened since Reset.
 func (s *Sender) Counts(ctx context.Context) (lab.Counts, error) {
 	c, err := s.f.Counters(ctx)
@@ -64,4 +70,4 @@ func (s *Sender) Counts(ctx context.Context) (lab.Counts, error) {
 	return lab.Counts{Conflicts: since("path_conflicts"), Fallbacks: since("path_flows_unreserved") + since("path_aside"), Moves: since("path_moves")}, nil
 }
 
-var _ lab.Sender = (*Sender)(nil)
+var _ lab.Announcer = (*Sender)(nil)

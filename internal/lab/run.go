@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"shoal/internal/ecmp"
+	"shoal/internal/reserve"
 	"shoal/internal/sim"
 )
 
@@ -25,6 +26,13 @@ type Sender interface {
 	Send(ctx context.Context, policy string, f sim.Flow, at func(paths ...int)) (Sent, error)
 	// Counts are what happened since Reset, over all hosts. It is called when all flows have ended.
 	Counts(ctx context.Context) (Counts, error)
+}
+
+// Announcer is a Sender that can be told of a flow before its bytes are there, as a prefill tells of its KV cache.
+type Announcer interface {
+	Sender
+	// SendAt is Send of a flow whose bytes are there at ready.
+	SendAt(ctx context.Context, policy string, f sim.Flow, ready time.Time, at func(paths ...int)) (Sent, error)
 }
 
 // Sent is how a flow went. The zero value tells nothing.
@@ -60,6 +68,9 @@ type RunConfig struct {
 	Limit time.Duration
 	// Sample is the time between two looks at the counters. Fewer show shorter bursts, and take time from the packets.
 	Sample time.Duration
+	// Announce is how long before its arrival a flow is told to an Announcer, under policy shoal; 0: it is not. The others make
+	// nothing of it.
+	Announce time.Duration
 	// Progress is called about ten times a second, by one goroutine; nil: not at all.
 	Progress func(Progress)
 }
@@ -99,7 +110,7 @@ const (
 
 // DefaultRun leaves open what has no default: network, sender, policies, workloads and directory.
 func DefaultRun() RunConfig {
-	return RunConfig{Limit: 5 * time.Minute, Sample: 100 * time.Millisecond}
+	return RunConfig{Limit: 5 * time.Minute, Sample: 100 * time.Millisecond, Announce: 840 * time.Millisecond}
 }
 
 // Validate reports the first field that is out of its range.
@@ -186,6 +197,9 @@ type run struct {
 	policy string
 	out    *recorder
 	start  time.Time
+	// announcer hears of flows so long before their bytes are there; nil: nobody does.
+	announcer Announcer
+	lead      time.Duration
 
 	mu       sync.Mutex
 	progress Progress
@@ -236,7 +250,11 @@ func (r *run) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.start = time.Now()
+	r.lead, r.announcer = 0, nil
+	if a, ok := r.cfg.Sender.(Announcer); ok && r.policy == reserve.Shoal.String() && r.cfg.Announce > 0 {
+		r.lead, r.announcer = r.cfg.Announce, a
+	}
+	r.start = time.Now().Add(r.lead)
 	sampled := make(chan error, 1)
 	over := make(chan struct{})
 	go func() {
@@ -248,7 +266,7 @@ func (r *run) play(ctx context.Context) error {
 	}()
 	var flows sync.WaitGroup
 	for _, f := range r.w.Flows {
-		if pause(limited, time.Until(r.start.Add(f.At))) != nil {
+		if pause(limited, time.Until(r.start.Add(f.At-r.lead))) != nil {
 			break
 		}
 		flows.Go(func() { r.send(limited, f) })
@@ -279,14 +297,21 @@ func (r *run) send(ctx context.Context, f sim.Flow) {
 	due := r.start.Add(f.At)
 	r.mu.Lock()
 	r.progress.Sent++
-	r.late = max(r.late, time.Since(due))
+	r.late = max(r.late, time.Since(due.Add(-r.lead)))
 	r.active[f.ID] = nil
 	r.mu.Unlock()
-	sent, err := r.cfg.Sender.Send(ctx, r.policy, f, func(paths ...int) {
+	at := func(paths ...int) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.active[f.ID] = slices.Clone(paths)
-	})
+	}
+	var sent Sent
+	var err error
+	if r.announcer != nil {
+		sent, err = r.announcer.SendAt(ctx, r.policy, f, due, at)
+	} else {
+		sent, err = r.cfg.Sender.Send(ctx, r.policy, f, at)
+	}
 	fct := time.Since(due)
 	r.mu.Lock()
 	defer r.mu.Unlock()
