@@ -1,7 +1,10 @@
 package fabric
 
 import (
+	"fmt"
 	"math"
+
+	"shoal/internal/sim"
 )
 
 // buffer is the shared memory of a switch, and who may have how much of it. All counts are of the bulk queues: what is
@@ -38,7 +41,23 @@ type ecn struct {
 
 func (b *buffer) threshold(in *ingress) int64 { return (b.space - b.shared) >> in.share }
 
-func (n *Packets) newBuffers() {
+// headroom of a port, in bytes. With little delay or large packets the family's formula loses packets: what comes after a
+// port is full is the packet that filled it, what is sent while the pause waits for a packet and travels, and a packet that
+// has begun.
+func (c *Config) headroom(rate int64, delay sim.Time) int64 {
+	perDelay := float64(rate) / 8e12 * float64(delay)
+	return max(int64(float64(c.Headroom)*perDelay), int64(2*perDelay)+4*c.longest())
+}
+
+// longest is the size of the largest packet that waits with data.
+func (c *Config) longest() int64 {
+	if c.MessagesWithData {
+		return max(MaxMessage, int64(c.Payload)+HeaderBytes)
+	}
+	return int64(c.Payload) + HeaderBytes
+}
+
+func (n *Packets) newBuffers() error {
 	n.buffers = make([]buffer, n.topology.Nodes())
 	hostRate := int64(math.MaxInt64)
 	for h := range n.topology.Hosts() {
@@ -51,8 +70,7 @@ func (n *Packets) newBuffers() {
 		n.buffers[l.to].in = append(n.buffers[l.to].in, int32(id))
 		in := &l.ingress
 		if n.cfg.PFC && l.reverse != nobody {
-			// The ns-3 family takes the headroom of a port from its outgoing direction, which is like the incoming one.
-			in.limit = int64(float64(l.rate) / 8e12 * float64(l.delay) * float64(n.cfg.Headroom))
+			in.limit = n.cfg.headroom(l.rate, l.delay)
 		}
 		in.share = uint8(n.cfg.Share)
 		for r := l.rate; r > hostRate && in.share > 0; r /= 2 {
@@ -70,11 +88,16 @@ func (n *Packets) newBuffers() {
 		}
 		// If one port had everything, it would reach its threshold at bytes = (space - bytes) >> share. Two packets less,
 		// for the one that comes and for rounding.
-		b.calm = b.space/(1<<most+1) - 2*MaxMessage - 1<<most
+		parts := int64(1)<<most + 1
+		b.calm = b.space/parts - 2*n.cfg.longest() - parts
 		if i < n.topology.Hosts() {
 			b.calm = math.MaxInt64
+		} else if b.calm <= 0 {
+			return fmt.Errorf("fabric: Config.Buffer is %d bytes, of which headrooms and reserves of the switch behind %s leave %d to share: give %d",
+				n.cfg.Buffer, n.topology.Links[b.in[0]].Name, b.space, n.cfg.Buffer-b.space+parts*(2*n.cfg.longest()+2*parts))
 		}
 	}
+	return nil
 }
 
 // ecnThresholds has the family's table for 25, 40, 100, 200 and 400 Gb/s, and straight lines between and below; it stays

@@ -142,7 +142,7 @@ func (n *Packets) dropDone(c *card, found, from int) int {
 // pace wakes a card up when the rate of one of its flows allows the next packet. It does so as the ns-3 family does: by
 // the earliest time of all flows, if that is not past.
 func (n *Packets) pace(c *card, host int32, t sim.Time) {
-	if c.paced == 0 || c.wakeAt != 0 {
+	if n.cfg.Transport != DCQCN || c.wakeAt != 0 {
 		return
 	}
 	at := sim.Never
@@ -207,6 +207,9 @@ func (n *Packets) receive(p packet) {
 	default:
 		// Again: the ack may have been lost. The ns-3 family, which loses nothing, says nothing here.
 		n.stats.Duplicates++
+		if f.spread == First && !f.loss.ever {
+			n.fail("flow %d: packet %d arrived again, and nothing was lost", p.flow(), p.seq())
+		}
 	}
 	n.inject(kind)
 	n.reply(newPacket(kind, p.flow(), f.back, f.expected, AckBytes).withMark(p.marked()))
@@ -228,14 +231,15 @@ func (n *Packets) acknowledge(p packet) (done bool) {
 	if f.ways != nil {
 		n.judge(f, p)
 	}
-	if p.seq() > f.acked {
+	if f.ways != nil && f.ways.anyOrder {
+		done = n.count(f, p)
+	} else if p.seq() > f.acked {
 		f.acked = p.seq()
-		if f.next < f.acked {
-			f.next = f.acked // it had gone back in vain
-		}
-		if done = f.acked == f.total; done {
-			n.finish(p.flow())
-		}
+		f.next = max(f.next, f.acked) // it may have gone back in vain
+		done = f.acked == f.total
+	}
+	if done {
+		n.finish(p.flow())
 	}
 	if f.armed {
 		f.loss.progress = n.now
@@ -257,9 +261,9 @@ func (n *Packets) acknowledge(p packet) (done bool) {
 
 // goBack sends again from the first unacknowledged packet.
 func (n *Packets) goBack(f *flow) {
+	if f.ways != nil && f.ways.anyOrder {
+		f.acked = f.ways.inOrder
+	}
 	n.stats.Again += int64(f.next - f.acked)
 	f.next = f.acked
-	if f.ways != nil {
-		f.ways.counted = f.acked
-	}
 }

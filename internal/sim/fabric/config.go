@@ -48,8 +48,8 @@ type Config struct {
 	Buffer int64
 	// Reserve is what each ingress port has for itself, in bytes.
 	Reserve int64
-	// Headroom of an ingress port is rate x delay x this: what arrives between the decision to pause and its effect. 3 is two
-	// delays, and packets that have begun. Too little loses packets.
+	// Headroom of an ingress port is rate x delay x this: what arrives between the decision to pause and its effect. It is two
+	// delays and four packets at least, so that nothing is lost. More leaves less to share.
 	Headroom int64
 	// Share: an ingress port may hold 1/2^Share of the shared memory that is free. A port that is faster than the hosts' has
 	// a larger share, by their ratio.

@@ -18,11 +18,11 @@ func (n *Packets) lose(p packet) {
 	n.gone(p)
 }
 
-// drop ends a packet that found no room.
+// drop ends a packet that found no room. Where the sender of a link can be paused, that must not happen.
 func (n *Packets) drop(p packet) {
 	n.stats.Dropped++
-	if n.cfg.PFC {
-		n.fail("a packet of flow %d found no room in spite of PFC: Config.Headroom is too small", p.flow())
+	if back := n.links[n.hops[p.hop()-1]].reverse; n.cfg.PFC && back != nobody && !n.links[back].down {
+		n.fail("a packet of kind %d found no room in spite of PFC", p.kind())
 	}
 	n.gone(p)
 }
@@ -30,6 +30,8 @@ func (n *Packets) drop(p packet) {
 func (n *Packets) gone(p packet) {
 	n.census[p.kind()]--
 	switch p.kind() {
+	case data:
+		n.lostData++
 	case message:
 		n.vacant = append(n.vacant, p.flow())
 		return
@@ -67,17 +69,20 @@ func (n *Packets) timeout(id int32, at sim.Time) {
 	if !f.armed || l.at != at {
 		return
 	}
-	if !f.active || f.acked >= l.upTo {
+	if !f.active || f.acked >= l.upTo && (f.ways == nil || !f.ways.anyOrder) {
 		f.armed = false
 		return
 	}
-	if later := l.progress + n.cfg.RTO; later > at {
+	// A sprayed flow goes back in any case: it cannot tell an ack that was lost from a packet that is late.
+	if later := l.progress + n.cfg.RTO; later > at && (f.ways == nil || !f.ways.anyOrder) {
 		n.setTimeout(id, later)
 		return
 	}
 	n.stats.Timeouts++
 	l.progress = at
-	n.setTimeout(id, at+n.cfg.RTO)
+	if f.armed = f.ways == nil || !f.ways.anyOrder; f.armed {
+		n.setTimeout(id, at+n.cfg.RTO)
+	}
 	up := n.hops[f.forth]
 	card := &n.links[up]
 	n.catchUpCard(card, up)

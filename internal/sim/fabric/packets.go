@@ -47,7 +47,8 @@ type Packets struct {
 	digest   sim.Digest
 	stats    Stats
 	census   [kinds]int64 // packets that have come in, less those that have gone
-	nextLook int64        // events until the next Check
+	lostData int64
+	nextLook int64 // events until the next Check
 	err      error
 }
 
@@ -118,7 +119,9 @@ func NewPackets(t *Topology, cfg Config) (*Packets, error) {
 		l.host, l.idle = int32(h), true
 	}
 	n.wheel.init(len(n.links), horizon)
-	n.newBuffers()
+	if err := n.newBuffers(); err != nil {
+		return nil, err
+	}
 	return n, nil
 }
 

@@ -66,32 +66,37 @@ func referenceData(t testing.TB) string {
 	return dir
 }
 
+// sameAsReference compares a run with what the reference printed, byte for byte.
+func sameAsReference(t *testing.T, dir, transport, name string, cfg Config) {
+	t.Helper()
+	n := reference(t, cfg)
+	done, err := Replay(n, readTransfers(t, filepath.Join(dir, name+".flows")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(filepath.Join(dir, transport+"."+name+".out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := print(done)
+	if bytes.Equal(got, want) {
+		return
+	}
+	g, w := bytes.Split(got, []byte("\n")), bytes.Split(want, []byte("\n"))
+	wrong := 0
+	for i := range min(len(g), len(w)) {
+		if !bytes.Equal(g[i], w[i]) {
+			if wrong++; wrong <= 3 {
+				t.Errorf("line %d: %s, want %s", i+1, g[i], w[i])
+			}
+		}
+	}
+	t.Errorf("%d of %d lines differ, %d lines are there", wrong, len(w), len(g))
+}
+
 func TestWindowEqualsReference(t *testing.T) {
 	dir := referenceData(t)
 	for _, name := range []string{"2x20MB_samehost", "8x20MB", "18on1", "incast8", "mix12", "poisson100_s1"} {
-		t.Run(name, func(t *testing.T) {
-			n := reference(t, checked(Window))
-			done, err := Replay(n, readTransfers(t, filepath.Join(dir, name+".flows")))
-			if err != nil {
-				t.Fatal(err)
-			}
-			want, err := os.ReadFile(filepath.Join(dir, "cc12."+name+".out"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := print(done); !bytes.Equal(got, want) {
-				g, w := bytes.Split(got, []byte("\n")), bytes.Split(want, []byte("\n"))
-				wrong := 0
-				for i := range max(len(g), len(w)) {
-					if i >= len(g) || i >= len(w) || !bytes.Equal(g[i], w[i]) {
-						if wrong++; wrong < 4 && i < len(g) && i < len(w) {
-							t.Errorf("line %d: %s, want %s", i+1, g[i], w[i])
-						}
-					}
-				}
-				t.Errorf("%d of %d lines differ", wrong, len(w))
-			}
-			t.Logf("%+v", n.Stats())
-		})
+		t.Run(name, func(t *testing.T) { sameAsReference(t, dir, "cc12", name, checked(Window)) })
 	}
 }
