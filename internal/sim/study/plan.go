@@ -178,13 +178,23 @@ func (p *Plan) sampled(at Point) bool {
 	return at.Seed == p.Seeds[0]
 }
 
-// weight is about how long a point takes, compared with others.
+// weight is about how long a point takes, compared with others: more transfers are under way at once, the higher the rate,
+// and under a policy with tables every host hears of each of them; under shoal it reckons with all that wait, too.
 func (p *Plan) weight(at Point) float64 {
 	s := &p.Variants[at.Variant].Scenario
+	requests := s.workload(max(0.01, at.QPS), at.Seed).Requests
 	if len(p.Recorded) > 0 {
-		return float64(len(p.Recorded[at.record].Workload.Flows))
+		requests = len(p.Recorded[at.record].Workload.Flows)
 	}
-	return float64(s.workload(at.QPS, at.Seed).Requests) * (10 + at.QPS) // more of them at once, the higher the rate
+	w := float64(requests) * (10 + at.QPS*s.Load)
+	size := float64(s.Shape.Pods*s.Shape.Leaves*s.Shape.Hosts) / 16
+	switch at.Policy {
+	case "ark", "least", "split":
+		w *= max(1, size)
+	case "shoal":
+		w *= 2 * max(1, size*size)
+	}
+	return w
 }
 
 // key identifies what a point is made from: two with the same one have the same result.

@@ -191,6 +191,6 @@ func (m *meter) show(i int) {
 	if done > 0.01*all && m.p.Elapsed > time.Second {
 		m.p.Left = time.Duration(float64(m.p.Elapsed) * (all - done) / done)
 	}
-	m.p.Now = m.plan.title(m.points[i])
+	m.p.Now = fmt.Sprintf("%s, %.0f %%", m.plan.title(m.points[i]), 100*m.part[i])
 	m.tell(m.p)
 }
