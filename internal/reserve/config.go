@@ -38,7 +38,8 @@ type Config struct {
 	// It is also for how long others believe that somebody waits.
 	GiveUp time.Duration
 	// MaxDelay is up to which control delay (99th percentile, clock skew included) transfers wait for their turn; beyond it
-	// least decides. Higher waits on news so old that the wait costs more than it gains; lower gives gains up.
+	// least decides. Transfers that are announced for longer than messages take lose nothing by the delay. Higher waits on news
+	// so old that transfers collide, until MaxSlowdown ends it; lower gives gains up.
 	MaxDelay time.Duration
 	// Correct is by how many thousandths of a transfer's length its predicted end may be wrong before it is said anew. Lower
 	// costs messages; higher leaves paths idle, or has the next transfer begin too soon.
@@ -54,7 +55,7 @@ type Config struct {
 // Defaults are the settings where the configuration says nothing.
 func Defaults() Config {
 	return Config{Lease: 3 * time.Second, MinSplit: 64 << 20, Legs: 4, Moves: 16, Capacity: 100_000_000_000,
-		Aging: 12_500, MaxWait: 5 * time.Second, GiveUp: 15 * time.Second, MaxDelay: 50 * time.Millisecond, Correct: 50,
+		Aging: 12_500, MaxWait: 5 * time.Second, GiveUp: 15 * time.Second, MaxDelay: 200 * time.Millisecond, Correct: 50,
 		MaxSlowdown: 1250, Distrust: 30 * time.Second}
 }
 

@@ -31,8 +31,10 @@ type own struct {
 	turn *waiter // of an Intent in the schedule
 	rate int64   // bit/s that both NICs allow, nominally
 	// What was predicted of a transfer that began at its turn; length 0: it did not.
-	total     int64         // bytes
-	foreseen  int64         // of them, moved when the end was last looked at
+	total     int64 // bytes
+	foreseen  int64 // of them, moved when the end was last looked at; 0: it was not
+	first     int64 // of them, moved when that was first told, at firstAt
+	firstAt   time.Duration
 	length    int64         // us
 	began     time.Duration // local time
 	learned   bool          // by what was learned from others before

@@ -25,7 +25,8 @@ import (
 //	Of unknown paths only the two ends count. Flows of one request go together, over the paths that it gets.
 //	Messages: INTENT when the bytes are known, best when prefill starts; START with the path and the predicted end; the end
 //	anew when it is off by more than Correct; RELEASE.
-//	Prediction: bytes by the rate of the NICs, times the efficiency that undisturbed own transfers had.
+//	Prediction: bytes by the rate of the NICs, times the efficiency that long undisturbed own transfers had, and what short ones
+//	took beyond that.
 //	Conflicts: two that start at once on old news: who has the greater key moves to a random free path at its next chunk boundary,
 //	and else shares.
 //	Tie-break: owner, then ID. Peers with equal tables come out at the same schedule, whatever their clocks differ: the
@@ -55,7 +56,7 @@ func (t *Table) shoal(a *asked) {
 		o.rate = req.Set.widest()
 	}
 	rate := o.rate
-	length := max(1, min(lengthOf(req.Bytes, t.expected(rate)), maxLength))
+	length := t.predict(req.Bytes, rate)
 	t.intend(a, o, ready, min(ready+length, MaxTime))
 	o.rate = rate
 	o.alive += t.cfg.GiveUp
@@ -103,7 +104,7 @@ func (t *Table) unwaited(a *asked) {
 	if rate == 0 {
 		rate = a.req.Set.widest()
 	}
-	a.end = min(a.wall.Microseconds()+max(1, min(lengthOf(a.req.Bytes, t.expected(rate)), maxLength)), MaxTime)
+	a.end = min(a.wall.Microseconds()+t.predict(a.req.Bytes, rate), MaxTime)
 	t.choose(a)
 }
 
@@ -142,7 +143,7 @@ func (t *Table) begun(a *asked, o *own) {
 	}
 	req := a.req
 	a.rate, a.ready = o.rate, o.entry.Ready
-	a.length = max(1, min(lengthOf(req.Bytes, t.expected(min(o.rate, int64(min(total, MaxCapacity))))), maxLength))
+	a.length = t.predict(req.Bytes, min(o.rate, int64(min(total, MaxCapacity))))
 	a.end = min(a.wall.Microseconds()+1+a.length, MaxTime)
 	if flows := req.Flows; flows > 1 {
 		for i := range flows {

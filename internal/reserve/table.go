@@ -75,6 +75,7 @@ type Table struct {
 	delays               delays
 	stale                bool
 	distrust, distrusted time.Duration // until when, and for how long the last time
+	overhead             int64         // us
 	efficiency           int64
 	slow, othersSlow     slowdown // of own transfers, and of the others'
 }

@@ -167,7 +167,12 @@ const (
 	firstEfficiency = 1000 << efficiencyBits / 1036
 )
 
-// rateBits is the rate in bit/s that is expected of a nominal one.
+// predict is how long a transfer will take, in us, at a nominal rate in bit/s.
+func (t *Table) predict(bytes, rate int64) int64 {
+	return max(1, min(lengthOf(bytes, t.expected(rate)), maxLength-t.overhead)+t.overhead)
+}
+
+// expected is the rate in bit/s that is expected of a nominal one.
 func (t *Table) expected(rate int64) int64 {
 	e := t.efficiency
 	if e == 0 {
@@ -181,12 +186,14 @@ func mulShift(a, b int64) int64 {
 }
 
 const (
-	minLearned     = 1000 // us that a transfer must have taken to tell anything
-	slowest        = 4    // times its predicted time: the most that one transfer can count in the slowdown
-	efficiencyUp   = 2    // a faster transfer than expected counts for so much of the difference,
-	efficiencyDown = 32   // a slower one for so much: those that were disturbed are slower, and most are not
-	ownWeight      = 32   // transfers that the own slowdown remembers,
-	theirWeight    = 64   // and that of all others'
+	minLearned     = 1000   // us that a transfer must have taken to tell anything
+	slowest        = 4      // times its predicted time: the most that one transfer can count in the slowdown
+	efficiencyUp   = 2      // a faster transfer than expected counts for so much of the difference,
+	efficiencyDown = 32     // a slower one for so much: those that were disturbed are slower, and most are not
+	overheadWeight = 16     // a short one counts for so much in what is added to all,
+	maxOverhead    = 20_000 // and says at most so many us
+	ownWeight      = 32     // transfers that the own slowdown remembers,
+	theirWeight    = 64     // and that of all others'
 )
 
 // slowdown is how much longer than predicted transfers took: sums of both over the last of them, so that a long transfer
@@ -244,12 +251,18 @@ func (t *Table) learn(now time.Duration, o *own) {
 	if o.disturbed {
 		return
 	}
-	switch sample := (nominal - 1) << efficiencyBits / took; { // rounded down
+	switch sample := (nominal - 1) << efficiencyBits / max(1, took-t.overhead); { // rounded down
 	case t.efficiency == 0:
 		t.efficiency = max(1, sample)
+	case !long: // it says more of what a transfer takes whatever its length
+		over := took - lengthOf(o.total, t.expected(o.rate))
+		t.overhead += (max(0, min(over, maxOverhead)) - t.overhead) / overheadWeight
+		if sample := (nominal - 1) << efficiencyBits / took; sample > t.efficiency {
+			t.efficiency += (sample - t.efficiency) / efficiencyUp
+		}
 	case sample > t.efficiency:
-		t.efficiency += (sample - t.efficiency) / efficiencyUp
-	case long: // a short one says more of how a transfer begins
+		t.efficiency += (min(sample, 2*t.efficiency) - t.efficiency) / efficiencyUp
+	default:
 		t.efficiency = max(1, t.efficiency-(t.efficiency-sample)/efficiencyDown)
 	}
 }
@@ -283,12 +296,19 @@ const foreseeParts = 8
 // foresee is when a transfer that moves will end by what has moved of it, and whether that is far enough from what was said
 // to say it anew.
 func (t *Table) foresee(now, wall time.Duration, o *own) (end int64, wrong bool) {
-	moved, took := o.total-o.left, (now - o.began).Microseconds()
-	if o.length == 0 || moved <= 0 || moved-o.foreseen < o.total/foreseeParts || took <= 0 {
+	moved := o.total - o.left
+	if o.length == 0 || moved <= 0 {
+		return 0, false
+	}
+	if o.foreseen == 0 { // the rate counts from here: how a transfer begins says nothing of it
+		o.foreseen, o.first, o.firstAt = moved, moved, now
+	}
+	took := (now - o.firstAt).Microseconds()
+	if moved-o.foreseen < o.total/foreseeParts || took <= 0 {
 		return 0, false
 	}
 	o.foreseen = moved
-	rest := lengthOf(o.left, max(1, lengthOf(moved, took))) // the rate in bit/s is the same quotient
+	rest := lengthOf(o.left, max(1, lengthOf(moved-o.first, took))) // the rate in bit/s is the same quotient
 	if rest > maxLength {
 		return 0, false
 	}
