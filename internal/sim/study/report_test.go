@@ -69,9 +69,8 @@ func TestCutsArePairedSeedBySeed(t *testing.T) {
 }
 
 func TestThePapersFiguresStandBesideOurs(t *testing.T) {
-	d := NewDraft()
+	d := quick()
 	d.Policies, d.QPS, d.Seeds = []string{Base, "ark"}, PaperQPS(), 6
-	d.Scenario.Workload.Requests = 20
 	p, err := d.Plan()
 	if err != nil {
 		t.Fatal(err)
@@ -165,8 +164,8 @@ func TestPlotsAreDrawnOfWhatThereIs(t *testing.T) {
 	if got := names(NewReport(p, run(t, p, RunConfig{}))); got != "[fct.svg cuts.svg cdf.svg spines.svg queues.svg]" {
 		t.Error(got)
 	}
-	d := NewDraft()
-	d.Policies, d.Seeds, d.Scenario.Workload.Requests = []string{Base, "ark", "least"}, 2, 20
+	d := quick()
+	d.Policies, d.Seeds = []string{Base, "ark", "least"}, 2
 	d.Scenario.Control.Sample = 0
 	d.Field, d.Values = "hosts-believe", []string{Truth, WrongSeed, Nothing}
 	sweep, err := d.Plan()
@@ -179,8 +178,8 @@ func TestPlotsAreDrawnOfWhatThereIs(t *testing.T) {
 }
 
 func TestABreakIsOneLineForEachVariant(t *testing.T) {
-	d := NewDraft()
-	d.Policies, d.Seeds, d.Scenario.Workload.Requests = BreakPolicies(), 2, 20
+	d := quick()
+	d.Policies, d.Seeds = BreakPolicies(), 2
 	plans, err := d.BreakPlans([]string{"delay"})
 	if err != nil {
 		t.Fatal(err)

@@ -15,10 +15,16 @@ import (
 	"shoal/internal/sim/control"
 )
 
-// small is a plan of a few runs that take no time.
-func small(policies ...string) *Plan {
+// quick is a draft of a few runs that take no time.
+func quick() Draft {
 	d := NewDraft()
-	d.Scenario.Workload.Requests = 40
+	d.Scenario.Workload.Requests, d.Scenario.Workload.MaxTokens = 40, 3000
+	return d
+}
+
+// small is a plan of them.
+func small(policies ...string) *Plan {
+	d := quick()
 	d.Policies, d.QPS, d.Seeds = policies, []float64{10, 25}, 3
 	p, err := d.Plan()
 	if err != nil {
@@ -190,7 +196,7 @@ func TestAFailureSaysWhichRun(t *testing.T) {
 
 // The workload follows from seed and rate alone: policies and variants play the same one.
 func TestPoliciesAndVariantsPlayTheSameWorkload(t *testing.T) {
-	d := NewDraft()
+	d := quick()
 	d.Seeds, d.QPS = 2, []float64{5, 25}
 	d.Field, d.Values = "delay", []string{"0s", "50ms"}
 	p, err := d.Plan()
