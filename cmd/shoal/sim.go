@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/zeebo/xxh3"
 
 	"shoal/internal/sim/study"
 	"shoal/internal/term"
@@ -136,12 +138,25 @@ func (f *simFlags) given(name string) bool {
 	return slices.ContainsFunc(f.settings, func(s simSetting) bool { return s.name == name })
 }
 
+// programVersion is the version and the digest of the program's file: two builds of one version can differ.
+func programVersion() string {
+	name, err := os.Executable()
+	if err != nil {
+		return buildVersion()
+	}
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return buildVersion()
+	}
+	return fmt.Sprintf("%s (%08x)", buildVersion(), uint32(xxh3.Hash(b)))
+}
+
 // told is how often progress is told where nobody looks at a terminal.
 const told = 30 * time.Second
 
 // run makes the runs of a plan.
 func (f *simFlags) run(cmd *cobra.Command, p *study.Plan) ([]*study.Result, error) {
-	p.Program = buildVersion()
+	p.Program = programVersion()
 	o := term.New(cmd.ErrOrStderr())
 	last := time.Now()
 	results, err := study.Run(cmd.Context(), p, study.RunConfig{Dir: f.dir, Workers: f.workers, Progress: func(p study.Progress) {

@@ -27,14 +27,12 @@ type LabRun struct {
 	Without []string
 }
 
-// LabScenario is the lab's fabric with the settings that its agents have: bytes and times as they are there, and transfers that
-// nobody announces before they are ready.
+// LabScenario is the lab's fabric with the settings that its agents have, bytes and times as they are there.
 func LabScenario() Scenario {
 	s, l := Defaults(), lab.Defaults()
 	s.Shape = Shape{Pods: l.Pods, Leaves: l.Leaves, Hosts: l.HostsPerLeaf, Spines: l.Spines, Cores: l.Cores, Rate: l.Rate, Delay: 10 * time.Microsecond}
 	s.Control.Chunk = 64 << 10 // of fleet.Defaults: small enough for flows that are scaled down
-	s.Control.Notice = 0       // agents announce a transfer when they are asked for it
-	s.Control.Delay = 500 * time.Microsecond
+	s.Control.Notice = lab.DefaultRun().Announce
 	return s
 }
 
