@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"shoal/internal/ecmp"
+	"shoal/internal/peer"
 )
 
 // spread is k paths over k spines from one leaf to another: two links each, 100 Gb/s.
@@ -174,5 +175,106 @@ func BenchmarkDigest(b *testing.B) {
 	x := newTraffic(b, 1000, 1, Least)
 	for b.Loop() {
 		x.table.Digest()
+	}
+}
+
+// crowd is a fabric of 16 hosts a leaf whose table one host has, with so many transfers that wait, a quarter of the hosts
+// sending, and no room for the own one. Every round something has changed.
+func crowd(b *testing.B, hosts, waiters, spines int) *Table {
+	cfg := Defaults()
+	x, err := New(cfg, "h0", 1, rand.New(rand.NewPCG(1, 2)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	pairs := map[[2]int][]ecmp.Path{}
+	between := func(i, j int) []ecmp.Path {
+		k := [2]int{i / 16, j / 16}
+		if pairs[k] == nil {
+			if pairs[k] = spread(spines, k[0], k[1]); k[0] == k[1] {
+				pairs[k] = []ecmp.Path{{}}
+			}
+		}
+		return pairs[k]
+	}
+	number := func(id peer.ID) (n int) { fmt.Sscanf(string(id), "h%d", &n); return n }
+	x.SetPaths(func(src, dst peer.ID) []ecmp.Path { return between(number(src), number(dst)) }, gigabits(100))
+	name := func(i int) peer.ID { return peer.ID(fmt.Sprint("h", i)) }
+	rng := rand.New(rand.NewPCG(5, 6))
+	seq := uint64(0)
+	tell := func(src int, e Entry) {
+		seq++
+		e.ID, e.Seq, e.Stamp, e.Bytes = seq, seq, StampAt(noon), 1e9
+		if v := x.Heard(0, noon, name(src), &Message{name(src), 1, false, e}); v != Accepted {
+			b.Fatal(v)
+		}
+	}
+	at := noon.Microseconds()
+	for i := 1; i < hosts; i += 4 {
+		j := rng.IntN(hosts)
+		p := between(i, j)
+		tell(i, Entry{Dst: name(j), Links: p[rng.IntN(len(p))].Links, End: at + 1e6 + rng.Int64N(1e6)})
+	}
+	tell(1, Entry{Dst: "h17", End: at + 1e6}) // where the own one goes
+	for range waiters - 1 {
+		i := 1 + rng.IntN(hosts-1)
+		ready := at - rng.Int64N(1e6)
+		tell(i, Entry{Phase: Intent, Dst: name(rng.IntN(hosts)), Ready: ready, End: ready + 10_000 + rng.Int64N(500_000)})
+	}
+	s, err := x.Paths(between(0, 17%hosts), gigabits(100))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var g Grant
+	if err := x.Reserve(0, noon, &Request{Dst: "h17", Bytes: 7e9, Set: s, Policy: Shoal}, &g); err != nil || !g.Queued {
+		b.Fatal(err, g)
+	}
+	return x
+}
+
+// BenchmarkAdmit is one round after a change, and asking again when nothing has.
+func BenchmarkAdmit(b *testing.B) {
+	for _, c := range []struct{ hosts, waiters, spines int }{{32, 200, 4}, {1000, 1000, 16}} {
+		x := crowd(b, c.hosts, c.waiters, c.spines)
+		var ids []uint64
+		for _, changed := range []bool{true, false} {
+			b.Run(fmt.Sprintf("hosts=%d/waiters=%d/changed=%v", c.hosts, c.waiters, changed), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if changed {
+						x.version++
+					}
+					if ids, _ = x.Admit(0, noon, ids[:0]); len(ids) > 0 {
+						b.Fatal("the own one is admitted")
+					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkScheduled is one transfer by policy shoal: announced, started, and released, while others wait.
+func BenchmarkScheduled(b *testing.B) {
+	x := crowd(b, 32, 200, 4)
+	s, err := x.Paths(spread(4, 0, 1), gigabits(100))
+	if err != nil {
+		b.Fatal(err)
+	}
+	req := Request{Dst: "h30", Bytes: 1e9, Set: s, Policy: Shoal, Phase: Intent, Ready: noon.Microseconds() + 1000}
+	var g Grant
+	var ids []uint64
+	var out []Message
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := x.Reserve(0, noon, &req, &g); err != nil || !g.Queued {
+			b.Fatal(err, g)
+		}
+		id := g.ID
+		ids, _ = x.Admit(time.Millisecond, noon+time.Millisecond, ids[:0])
+		x.Start(time.Millisecond, noon+time.Millisecond, id, &g)
+		if len(g.Legs) > 0 {
+			id = g.Legs[0].ID
+		}
+		x.Release(time.Millisecond, noon+time.Millisecond, id)
+		out = x.Take(out[:0])
 	}
 }

@@ -1,13 +1,11 @@
 package reserve
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 )
@@ -37,83 +35,72 @@ func (p *plant) paper(seed uint64, requests int, qps float64) {
 	}
 }
 
-// The gain over ECMP on the paper's workload, by a fluid model of its own: a check of the rule, not the figure of record.
+// The gain over ECMP on the paper's workload, by a fluid model of its own, and what is left of it where something is wrong:
+// a check of the rule, not the figure of record. SHOAL_GAIN=8 goes through more cases, with so many seeds of 1,000 transfers.
 func TestGainOfTheSchedule(t *testing.T) {
-	seeds, delays, rates := uint64(1), []time.Duration{5 * time.Millisecond}, []float64{25}
-	if os.Getenv("SHOAL_GAIN") != "" {
-		fmt.Sscan(os.Getenv("SHOAL_GAIN"), &seeds)
-		delays, rates = []time.Duration{500 * time.Microsecond, 5 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond}, []float64{5, 25, 30}
+	good := plantConfig{leaves: 2, spines: 4, perLeaf: 8, rate: 100e9, delay: 5 * time.Millisecond, efficiency: 1000.0 / 1036, announce: 840 * time.Millisecond}
+	with := func(change func(*plantConfig)) plantConfig {
+		c := good
+		change(&c)
+		return c
 	}
-	if q := os.Getenv("SHOAL_QPS"); q != "" {
-		rates = nil
-		for _, f := range strings.Split(q, ",") {
-			v, _ := strconv.ParseFloat(f, 64)
-			rates = append(rates, v)
+	type gainCase struct {
+		name  string
+		qps   float64
+		c     plantConfig
+		least float64 // cut of the mean, in percent, by a fourth of the seeds
+	}
+	cases := []gainCase{
+		{"5 ms", 25, good, 50},
+		{"5 ms, without announcements", 25, with(func(c *plantConfig) { c.announce = 0 }), 45},
+		{"a wrong map", 25, with(func(c *plantConfig) { c.blind = true }), -200},
+	}
+	seeds, requests := uint64(1), 300
+	if n, err := strconv.ParseUint(os.Getenv("SHOAL_GAIN"), 10, 16); err == nil && n > 0 {
+		seeds, requests = n, 1000
+		for _, d := range []time.Duration{500 * time.Microsecond, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond} {
+			cases = append(cases, gainCase{d.String(), 25, with(func(c *plantConfig) { c.delay = d }), 50})
 		}
-	}
-	if q := os.Getenv("SHOAL_DELAYS"); q != "" {
-		delays = nil
-		for _, f := range strings.Split(q, ",") {
-			v, _ := time.ParseDuration(f)
-			delays = append(delays, v)
+		for _, q := range []float64{1, 5, 10, 15, 20, 30} {
+			cases = append(cases, gainCase{"5 ms", q, good, -1})
 		}
+		cases = append(cases, gainCase{"jitter 100 ms", 25, with(func(c *plantConfig) { c.jitter = 100 * time.Millisecond }), 50},
+			gainCase{"loss 10 %", 25, with(func(c *plantConfig) { c.lose = 0.1 }), 40},
+			gainCase{"loss 30 %", 25, with(func(c *plantConfig) { c.lose = 0.3 }), 30},
+			gainCase{"clocks differ by 20 ms", 25, with(func(c *plantConfig) { c.skew = 20 * time.Millisecond }), 40},
+			gainCase{"clocks differ by 100 ms", 25, with(func(c *plantConfig) { c.skew = 100 * time.Millisecond }), 20},
+			gainCase{"50 ms, without announcements", 25, with(func(c *plantConfig) { c.announce, c.delay = 0, 50*time.Millisecond }), 20})
+	} else {
+		t.Log("LEFT OUT: other loads, delays, losses and clocks; SHOAL_GAIN=8 has them, with 8 seeds each")
 	}
-	announce, _ := time.ParseDuration(cmp.Or(os.Getenv("SHOAL_ANNOUNCE"), "840ms"))
-	skew, _ := time.ParseDuration(cmp.Or(os.Getenv("SHOAL_SKEW"), "0"))
-	jitter, _ := time.ParseDuration(cmp.Or(os.Getenv("SHOAL_JITTER"), "0"))
-	maxDelay, _ := time.ParseDuration(cmp.Or(os.Getenv("SHOAL_MAXDELAY"), "50ms"))
-	lose, _ := strconv.ParseFloat(cmp.Or(os.Getenv("SHOAL_LOSE"), "0"), 64)
-	blind := os.Getenv("SHOAL_BLIND") != ""
-	maxSlow, _ := strconv.ParseInt(cmp.Or(os.Getenv("SHOAL_MAXSLOW"), "0"), 10, 64)
-	requests := 1000
-	if seeds == 1 {
-		requests = 300
-	}
-	for _, qps := range rates {
-		for _, d := range delays {
-			line := fmt.Sprintf("QPS %v, %v:", qps, d)
-			base := [2]float64{}
-			for _, policy := range []Policy{ECMP, Ark, Least, Shoal} {
-				var mean, p95, p99 float64
-				var st Stats
-				var own, all int64
-				for s := range seeds {
-					p := newPlant(t, s+1, plantConfig{leaves: 2, spines: 4, perLeaf: 8, rate: 100e9, delay: d, policy: policy, efficiency: 1000.0 / 1036, announce: announce, skew: skew, jitter: jitter, lose: lose, blind: blind,
-						change: func(c *Config) {
-							c.MaxDelay = maxDelay
-							if maxSlow > 0 {
-								c.MaxSlowdown = maxSlow
-							}
-						}})
-					p.paper(s+1, requests, qps)
-					p.run(10 * time.Minute)
-					m, q := p.fct(95)
-					_, r := p.fct(99)
-					mean, p95, p99 = mean+m.Seconds()/float64(seeds), p95+q.Seconds()/float64(seeds), p99+r.Seconds()/float64(seeds)
-					for _, h := range p.hosts {
-						x := h.table.Stats()
-						own, all = own+h.table.slow.permille(), all+h.table.othersSlow.permille()
-						st.Scheduled += x.Scheduled
-						st.Unwaited += x.Unwaited
-						st.Distrusts += x.Distrusts
-						st.Corrected += x.Corrected
-						st.Conflicts += x.Conflicts
-						st.Moves += x.Moves
-						st.GivenUp += x.GivenUp
-					}
-				}
-				if policy == ECMP {
-					base = [2]float64{mean, p95}
-				}
-				line += fmt.Sprintf(" %v %.3f/%.3f p99 %.3f (-%.1f/-%.1f)", policy, mean, p95, p99, 100*(1-mean/base[0]), 100*(1-p95/base[1]))
-				if policy == Shoal {
-					line += fmt.Sprintf(" scheduled %d unwaited %d distrusts %d corrected %d conflicts %d moves %d givenup %d own %d all %d", st.Scheduled, st.Unwaited, st.Distrusts, st.Corrected, st.Conflicts, st.Moves, st.GivenUp, own/16/int64(seeds), all/16/int64(seeds))
-					if seeds == 1 && (mean > 0.6*base[0] || p95 > 0.6*base[1]) {
-						t.Errorf("the gain is gone")
-					}
+	for _, g := range cases {
+		line := fmt.Sprintf("QPS %v, %s:", g.qps, g.name)
+		var base [2]float64
+		for _, policy := range []Policy{ECMP, Least, Shoal} {
+			var mean, p95, p99 float64
+			var st Stats
+			for s := range seeds {
+				c := g.c
+				c.policy = policy
+				p := newPlant(t, s+1, c)
+				p.paper(s+1, requests, g.qps)
+				p.run(time.Hour)
+				m, q := p.fct(95)
+				_, r := p.fct(99)
+				mean, p95, p99 = mean+m.Seconds()/float64(seeds), p95+q.Seconds()/float64(seeds), p99+r.Seconds()/float64(seeds)
+				for _, h := range p.hosts {
+					x := h.table.Stats()
+					st.Scheduled, st.Unwaited, st.Conflicts, st.Corrected = st.Scheduled+x.Scheduled, st.Unwaited+x.Unwaited, st.Conflicts+x.Conflicts, st.Corrected+x.Corrected
 				}
 			}
-			t.Log(line)
+			if policy == ECMP {
+				base = [2]float64{mean, p95}
+			}
+			line += fmt.Sprintf(" %v %.3f %.3f %.3f s (cut %.1f %.1f %%)", policy, mean, p95, p99, 100*(1-mean/base[0]), 100*(1-p95/base[1]))
+			if cut := 100 * (1 - mean/base[0]); policy == Shoal && cut < g.least {
+				t.Errorf("%s, QPS %v: the mean is cut by %.1f %%; want %.0f", g.name, g.qps, cut, g.least)
+			}
 		}
+		t.Log(line)
 	}
 }

@@ -46,9 +46,11 @@ func (t *Table) enqueue(owner peer.ID, src *nic, dst *nic, e *Entry) *waiter {
 	if own := owner == t.self; e.Ready <= 0 || length <= 0 || length > maxLength || !own && len(t.waiters)-t.ownWaiters >= MaxWaiters {
 		return nil
 	}
-	w := &waiter{}
+	var w *waiter
 	if n := len(t.freeWaiters); n > 0 {
 		w, t.freeWaiters = t.freeWaiters[n-1], t.freeWaiters[:n-1]
+	} else {
+		w = new(waiter)
 	}
 	*w = waiter{turn: e.Ready + length*t.cfg.Aging/1000, ready: e.Ready, length: length, rate: rateOf(e.Bytes, length), owner: owner, id: e.ID, src: src, dst: dst,
 		own: owner == t.self}
