@@ -222,10 +222,14 @@ func pathsTableCommand() *cobra.Command {
 
 func printPathTable(o *term.Output, s *agent.TableStatus) {
 	o.Println(fmt.Sprintf("%s: policy %s, fabric %s, table %s, %d reservations", s.Self, s.Policy, dash(s.Fabric), s.Digest, len(s.Entries)))
+	if x := s.Schedule; s.Policy == "shoal" || x.Waiters > 0 {
+		o.Println(fmt.Sprintf("schedule: %s; %d wait or are announced, %d of them here; messages take up to %v, transfers %.2f times what is predicted", x.Mode, x.Waiters, x.Own,
+			time.Duration(x.DelayUS)*time.Microsecond, float64(x.Slowdown)/1000))
+	}
 	if len(s.Entries) > 0 {
-		t := term.NewTable(term.Left("OWNER"), term.Right("ID"), term.Left("PHASE"), term.Left("TO"), term.Right("LEFT"), term.Left("LINKS"))
+		t := term.NewTable(term.Left("OWNER"), term.Right("ID"), term.Left("PHASE"), term.Left("TO"), term.Right("LEFT"), term.Right("READY"), term.Right("END"), term.Left("LINKS"))
 		for _, e := range s.Entries {
-			t.Row(string(e.Owner), strconv.FormatUint(e.ID, 10), e.Phase, string(e.To), size(e.Bytes), strings.Join(e.Links, " "))
+			t.Row(string(e.Owner), strconv.FormatUint(e.ID, 10), e.Phase, string(e.To), size(e.Bytes), clock(e.Ready), clock(e.End), strings.Join(e.Links, " "))
 		}
 		o.Table(t)
 	}
@@ -250,6 +254,14 @@ func dash(s string) string {
 		return "not described"
 	}
 	return s
+}
+
+// clock is a time of day, of microseconds since 1970; 0 is unknown.
+func clock(us int64) string {
+	if us == 0 {
+		return "-"
+	}
+	return time.UnixMicro(us).Format("15:04:05.000")
 }
 
 func size(n int64) string {

@@ -1,7 +1,7 @@
 // Package reserve says which network path a KV transfer takes. It keeps the table R(t) of who holds which path: the union
 // of what the peers say about their own reservations, learned by messages that go out at once and by the sections of
-// their documents. Over it stand the path policies, the order in which conflicts are decided, and the leases that free
-// what a crash left behind.
+// their documents. Over it stand the path policies, the schedule of one of them (shoal.go), the order in which conflicts are
+// decided, and the leases that free what a crash left behind.
 //
 // It moves no bytes, sends nothing, and knows neither ports nor hashes: a path is a list of links, whose IDs are equal at
 // all peers. Package ecmp finds the paths and the source ports that lead to them; the driver sends what Take returns.

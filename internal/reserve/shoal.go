@@ -12,13 +12,14 @@ import (
 //	Rules, gone through whenever the table changes, at each predicted end, and when an own Intent becomes ready:
 //	       1. What is Active takes the NIC of its owner for sending, the NIC of its destination for receiving, and its links,
 //	          until its predicted end: then it counts as gone, its RELEASE heard or not, since waiting for that costs more than
-//	          it saves. Only the own NIC is taken until the own transfer has really ended.
+//	          it saves. Own ones are no exception, but nothing starts before the own NIC has really done; and what has ended here
+//	          before its time counts until the others know, so that all peers look at the same.
 //	       2. All that wait (Intents that are ready) are gone through in the order of Ready + Aging x length, where the length is
 //	          what the transfer takes by the rate of its NICs: shortest first, and whoever waits moves up.
 //	       3. A waiter is admitted where both its NICs and all links of a path are free; it takes the path of the lowest index,
 //	          and while its NICs are faster than that further free ones, up to Legs. What it takes is taken for all that follow,
 //	          also where it is another peer's and nobody has heard yet that it has started: for as long as it would last.
-//	       4. Each peer starts its own.
+//	       4. Each peer starts its own, and keeps in mind whose turn has come of the others, and when.
 //	A waiter holds nothing, and gets all or nothing: nobody can wait in a circle. One that is older than MaxWait keeps those
 //	after it off its two NICs, and where only its paths are taken off the one that is free first: since all that come
 //	later are after it in the end, nobody waits for ever.
