@@ -149,7 +149,7 @@ func (n *Packets) Start(f Flow) ID {
 }
 
 // Move sends what has not been sent yet over another path, once everything on the old one is acknowledged. A flow that was
-// spread stays on that path from then on.
+// spread stays on that path from then on. A move to where a flow is ends one that has not happened yet.
 func (n *Packets) Move(id ID, path, back int) {
 	f := &n.flows[id]
 	if !f.active {
@@ -161,9 +161,12 @@ func (n *Packets) Move(id ID, path, back int) {
 	up := n.hops[f.forth]
 	l := &n.links[up]
 	n.catchUpCard(l, up)
-	if f.spread != First {
-		n.gather(f)
+	if f.spread == First && forth == f.forth && backTo == f.back {
+		f.waits = false // it is there
+		n.wakeCard(l, up)
+		return
 	}
+	n.gather(f)
 	f.newForth, f.newBack, f.waits = forth, backTo, true
 	n.turn(f)
 	n.wakeCard(l, up)

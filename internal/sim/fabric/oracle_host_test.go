@@ -139,6 +139,11 @@ func (o *oracle) move(id int32, path, back int) {
 	if !f.active {
 		return
 	}
+	if slices.Equal(o.route(f.src, f.dst, path), f.forth) && slices.Equal(o.route(f.dst, f.src, back), f.back) {
+		f.waits = false
+		o.serve(o.links[f.forth[0]], true)
+		return
+	}
 	f.newForth, f.newBack, f.waits = o.route(f.src, f.dst, path), o.route(f.dst, f.src, back), true
 	o.turn(f)
 	o.serve(o.links[f.forth[0]], true)

@@ -14,7 +14,8 @@ const (
 
 // wheel has, for every link that has something on its wire, the time when the first packet arrives. All those times lie
 // within one turn from now, since a wire is no longer than its delay and one transmission: so the slot of a time, and the
-// next slot that is not empty, are found without comparing. Those that share a slot are a sorted list.
+// next slot that is not empty, are found without comparing. Those that share a slot are a pairing heap, which is one entry
+// as a rule, and quick where thousands of links are in step.
 //
 // Of arrivals at one time the one with the lesser rank is first: see Packets.rank.
 type wheel struct {
@@ -26,9 +27,10 @@ type wheel struct {
 }
 
 type wheelEvent struct {
-	at   sim.Time
-	rank uint64
-	next int32 // of the same slot
+	at      sim.Time
+	rank    uint64
+	child   int32 // the first of those that come after this one, in the heap of its slot
+	sibling int32
 }
 
 func (w *wheel) init(links int, horizon sim.Time) {
@@ -48,10 +50,10 @@ func (w *wheel) insert(now sim.Time, link int32, at sim.Time, rank uint64) {
 		outOfReach(now, link, at)
 	}
 	e := &w.events[link]
-	e.at, e.rank, e.next = at, rank, nobody
+	e.at, e.rank, e.child = at, rank, nobody
 	s := uint(at>>shift) % wheelSlots
 	if first := w.slots[s]; first != nobody {
-		w.insertAmong(s, first, link, e)
+		w.slots[s] = w.meld(first, link)
 		return
 	}
 	w.slots[s] = link
@@ -59,18 +61,37 @@ func (w *wheel) insert(now sim.Time, link int32, at sim.Time, rank uint64) {
 	w.sum |= 1 << (s / 64)
 }
 
-// insertAmong adds a link to a slot that others are in.
-func (w *wheel) insertAmong(s uint, first, link int32, e *wheelEvent) {
-	at := &w.slots[s]
-	for *at != nobody && w.events[*at].before(e) {
-		at = &w.events[*at].next
+// meld makes one heap of two, and says which link is its first.
+func (w *wheel) meld(a, b int32) int32 {
+	x, y := &w.events[a], &w.events[b]
+	if y.at < x.at || y.at == x.at && y.rank < x.rank {
+		a, b, x, y = b, a, y, x
 	}
-	e.next = *at
-	*at = link
+	y.sibling = x.child
+	x.child = b
+	return a
 }
 
-func (a *wheelEvent) before(b *wheelEvent) bool {
-	return a.at < b.at || a.at == b.at && a.rank < b.rank
+// meldAll makes one heap of siblings: in pairs from the left, and those from the right.
+func (w *wheel) meldAll(a int32) int32 {
+	pairs := nobody
+	for a != nobody {
+		b := w.events[a].sibling
+		next := nobody
+		if b != nobody {
+			next = w.events[b].sibling
+			a = w.meld(a, b)
+		}
+		w.events[a].sibling = pairs
+		pairs, a = a, next
+	}
+	first := pairs
+	for pairs = w.events[first].sibling; pairs != nobody; {
+		next := w.events[pairs].sibling
+		first = w.meld(first, pairs)
+		pairs = next
+	}
+	return first
 }
 
 func outOfReach(now sim.Time, link int32, at sim.Time) {
@@ -96,13 +117,12 @@ func (w *wheel) search(i uint) uint {
 
 // pop removes the first link of a slot.
 func (w *wheel) pop(s uint, e *wheelEvent) {
-	w.slots[s%wheelSlots] = e.next
-	if e.next == nobody {
-		w.clear(s % wheelSlots)
+	s %= wheelSlots
+	if e.child != nobody {
+		w.slots[s] = w.meldAll(e.child)
+		return
 	}
-}
-
-func (w *wheel) clear(s uint) {
+	w.slots[s] = nobody
 	w.words[s/64] &^= 1 << (s % 64)
 	if w.words[s/64] == 0 {
 		w.sum &^= 1 << (s / 64)
@@ -113,12 +133,14 @@ func (w *wheel) clear(s uint) {
 func (w *wheel) remove(link int32) {
 	e := &w.events[link]
 	s := uint(e.at>>(w.shift&63)) % wheelSlots
-	at := &w.slots[s]
-	for *at != link {
-		at = &w.events[*at].next
+	var others []int32
+	for first := w.slots[s]; first != nobody; first = w.slots[s] {
+		w.pop(s, &w.events[first])
+		if first != link {
+			others = append(others, first)
+		}
 	}
-	*at = e.next
-	if w.slots[s] == nobody {
-		w.clear(s)
+	for _, o := range others {
+		w.insert(w.events[o].at, o, w.events[o].at, w.events[o].rank)
 	}
 }
