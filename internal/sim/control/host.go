@@ -39,7 +39,7 @@ func (h *host) wall(now time.Duration) time.Duration { return wallAtZero + now +
 func (r *run) makeHosts() error {
 	truth := r.truth
 	believed := truth
-	if r.cfg.Believed != nil {
+	if r.cfg.Believed != nil && r.cfg.Policy != "ecmp" { // which does not ask what its hosts believe
 		var err error
 		if believed, err = fabric.NewTopology(*r.cfg.Believed, truth.Links[0].Rate, truth.Links[0].Delay); err != nil {
 			return fmt.Errorf("control: what the hosts believe: %w", err)
@@ -59,7 +59,7 @@ func (r *run) makeHosts() error {
 		if r.cfg.Skew > 0 {
 			h.skew = time.Duration(skews.Int64N(2*int64(r.cfg.Skew)+1)) - r.cfg.Skew
 		}
-		if !slices.Contains(production, r.cfg.Policy) || r.cfg.Blind {
+		if !slices.Contains(production, r.cfg.Policy) || r.cfg.Blind && r.cfg.Policy != "ecmp" {
 			continue
 		}
 		var err error
