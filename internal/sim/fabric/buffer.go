@@ -45,8 +45,8 @@ func (b *buffer) threshold(in *ingress) int64 { return (b.space - b.shared) >> i
 // port is full is the packet that filled it, what is sent while the pause waits for a packet and travels, and a packet that
 // has begun.
 func (c *Config) headroom(rate int64, delay sim.Time) int64 {
-	perDelay := float64(rate) / 8e12 * float64(delay)
-	return max(int64(float64(c.Headroom)*perDelay), int64(2*perDelay)+4*c.longest())
+	perDelay := mulDiv(rate, int64(delay), bitTime)
+	return max(c.Headroom*perDelay, 2*perDelay+4*c.longest())
 }
 
 // longest is the size of the largest packet that waits with data.
@@ -92,7 +92,7 @@ func (n *Packets) newBuffers() error {
 		b.calm = b.space/parts - 2*n.cfg.longest() - parts
 		if i < n.topology.Hosts() {
 			b.calm = math.MaxInt64
-		} else if b.calm <= 0 {
+		} else if b.calm <= 0 && len(b.in) > 0 {
 			return fmt.Errorf("fabric: Config.Buffer is %d bytes, of which headrooms and reserves of the switch behind %s leave %d to share: give %d",
 				n.cfg.Buffer, n.topology.Links[b.in[0]].Name, b.space, n.cfg.Buffer-b.space+parts*(2*n.cfg.longest()+2*parts))
 		}

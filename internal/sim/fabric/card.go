@@ -194,7 +194,7 @@ func (n *Packets) receive(p packet) {
 	case p.seq() > f.expected:
 		// A gap: one complaint about each, and again after a while.
 		n.stats.OutOfOrder++
-		if f.spread == First && !f.loss.ever {
+		if f.ways == nil && !f.loss.ever {
 			n.fail("flow %d: packet %d arrived before packet %d, and nothing was lost", p.flow(), p.seq(), f.expected)
 		}
 		if n.now < f.nackAt && f.nacked == f.expected {
@@ -207,7 +207,7 @@ func (n *Packets) receive(p packet) {
 	default:
 		// Again: the ack may have been lost. The ns-3 family, which loses nothing, says nothing here.
 		n.stats.Duplicates++
-		if f.spread == First && !f.loss.ever {
+		if f.ways == nil && !f.loss.ever {
 			n.fail("flow %d: packet %d arrived again, and nothing was lost", p.flow(), p.seq())
 		}
 	}

@@ -22,7 +22,9 @@ const (
 	MaxPayload   = 9000 // of a jumbo frame
 	MaxMessage   = 9216 // on the wire
 	maxLinks     = 1 << 20
-	maxFlowBytes = 1 << 42 // so that packets of 1,024 bytes can be counted in 32 bits
+	minPayload   = 512
+	maxFlowBytes = 1 << 40 // so that the smallest packets can be counted in 32 bits
+	bitTime      = 8e12    // bits of a byte x picoseconds of a second
 )
 
 // Config is how packets are sent, queued and dropped. Defaults has the values of AstraSim's ns-3 backend.
@@ -36,7 +38,8 @@ type Config struct {
 	// at 100 Gb/s; 0 keeps whole picoseconds. One multiple is the least.
 	Quantum sim.Time
 	// Acks in a switch's strict queue overtake data and are never paused. AcksWithData puts them in the queue of the data:
-	// they then wait behind data of flows that go the other way, are paused with them, and fill buffers.
+	// they then wait behind data of flows that go the other way, are paused with them, and fill buffers. The ns-3 family can
+	// do both; where all data goes one way, as in the reference runs, there is no difference.
 	AcksWithData bool
 	// MessagesWithData puts what Send sends in the queue of the data. Otherwise it has the strict queue, as a network
 	// operator would give a control plane.
@@ -132,8 +135,8 @@ func (c *Config) Validate() error {
 	switch {
 	case c.Transport > DCQCN:
 		return wrong("Transport", c.Transport, "Window or DCQCN")
-	case c.Payload < 64 || c.Payload > MaxPayload:
-		return wrong("Payload", c.Payload, fmt.Sprintf("64 to %d bytes", MaxPayload))
+	case c.Payload < minPayload || c.Payload > MaxPayload:
+		return wrong("Payload", c.Payload, fmt.Sprintf("%d to %d bytes", minPayload, MaxPayload))
 	case c.Quantum < 0 || c.Quantum > sim.Millisecond:
 		return wrong("Quantum", int64(c.Quantum), "0 to a millisecond")
 	case c.Buffer <= 0:

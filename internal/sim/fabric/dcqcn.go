@@ -96,7 +96,7 @@ func (n *Packets) setRate(id int32, to int64) {
 	up := n.hops[f.forth]
 	n.catchUpCard(&n.links[up], up)
 	f.rate.now = to
-	f.window = n.packets(max(1, int64(float64(f.rtt.bytes)*float64(to)/float64(f.rtt.line))))
+	f.window = n.packets(max(1, mulDiv(f.rtt.bytes, to, f.rtt.line)))
 	n.setPaced(f, to < f.rtt.line)
 }
 

@@ -27,22 +27,21 @@ type flow struct {
 	paced    bool // its rate is below that of its card: ready is when the rate allows the next packet
 	armed    bool // loss
 
-	src, dst  int32
-	bytes     int64
-	startedAt sim.Time
-	serial    uint64
-	newForth  int32 // after waits
-	newBack   int32
-	rtt       windowOf
-	rate      rate
-	loss      loss
-	nackAt    sim.Time
-	nacked    uint32 // the gap that the last complaint was about
-	_         [flowPad]byte
+	src, dst int32
+	bytes    int64
+	serial   uint64
+	newForth int32 // after waits
+	newBack  int32
+	rtt      windowOf
+	rate     rate
+	loss     loss
+	nackAt   sim.Time
+	nacked   uint32 // the gap that the last complaint was about
+	_        [flowPad]byte
 }
 
 // flowPad makes a flow whole cache lines.
-const flowPad = 32
+const flowPad = 40
 
 // windowOf is what the window is made of.
 type windowOf struct {
@@ -88,7 +87,7 @@ func (n *Packets) windowFor(route int32) windowOf {
 			slowest = l.rate
 		}
 	}
-	w := int64(float64(rtt) * float64(slowest) / 8e12)
+	w := mulDiv(int64(rtt), slowest, bitTime)
 	return windowOf{bytes: max(w, 1), line: n.links[n.hops[route]].rate}
 }
 
@@ -128,7 +127,7 @@ func (n *Packets) Start(f Flow) ID {
 	n.flows[id] = flow{
 		total: uint32(total), last: uint16(f.Bytes - (total-1)*payload + HeaderBytes), bytes: f.Bytes, spread: f.Spread,
 		forth: n.route(f.Src, f.Dst, f.Paths[0]), back: n.route(f.Dst, f.Src, f.Back), src: int32(f.Src), dst: int32(f.Dst),
-		startedAt: n.now, serial: n.serial, active: true, listed: true, ready: n.now,
+		serial: n.serial, active: true, listed: true, ready: n.now,
 	}
 	q := &n.flows[id]
 	q.rtt = n.windowFor(q.forth)

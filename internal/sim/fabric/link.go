@@ -1,6 +1,8 @@
 package fabric
 
 import (
+	"math/bits"
+
 	"shoal/internal/sim"
 )
 
@@ -133,6 +135,13 @@ func (c *Config) transmission(bytes, rate int64) sim.Time {
 	return t
 }
 
+// mulDiv is a x b / c, rounded down, where the result has 63 bits.
+func mulDiv(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	q, _ := bits.Div64(hi, lo, uint64(c))
+	return int64(q)
+}
+
 // start puts a packet on the wire; t may be past, where nothing has arrived yet.
 func (n *Packets) start(l *link, id int32, t sim.Time, p packet) {
 	switch p.size() {
@@ -169,8 +178,7 @@ func (n *Packets) enqueue(l *link, id int32, p packet) {
 			n.catchUp(l, id)
 		}
 		if l.freeAt < n.now { // then nothing waits
-			n.order++
-			l.rank = n.era | n.order
+			l.rank = n.newRank()
 			n.start(l, id, n.now, p)
 			return
 		}

@@ -59,7 +59,7 @@ func (o *oracle) start(id int32, f Flow) {
 		rtt += 2*l.Delay + t
 		slowest = min(slowest, l.Rate)
 	}
-	q.full = windowOf{bytes: max(1, int64(float64(rtt)*float64(slowest)/8e12)), line: o.links[q.forth[0]].Rate}
+	q.full = windowOf{bytes: max(1, int64(rtt)*slowest/8e12), line: o.links[q.forth[0]].Rate}
 	q.rate, q.target = q.full.line, q.full.line
 	o.flows[id] = q
 	c := o.cards[f.Src]
@@ -68,7 +68,7 @@ func (o *oracle) start(id int32, f Flow) {
 }
 
 func (o *oracle) windowOf(f *oFlow) int64 {
-	return max(1, int64(float64(f.full.bytes)*float64(f.rate)/float64(f.full.line)))
+	return max(1, f.full.bytes*f.rate/f.full.line)
 }
 
 // serveCard sends a packet of the flow after the one served last.

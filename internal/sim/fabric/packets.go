@@ -139,7 +139,7 @@ func (n *Packets) Stats() Stats { return n.stats }
 
 // newRank is that of a link that becomes busy now.
 func (n *Packets) newRank() uint64 {
-	n.order++
+	n.order = (n.order + 1) % maxLinks
 	return n.era | n.order
 }
 
