@@ -55,7 +55,7 @@ func TestGainOfTheSchedule(t *testing.T) {
 		{"5 ms, without announcements", 25, with(func(c *plantConfig) { c.announce = 0 }), 45},
 		{"a wrong map", 25, with(func(c *plantConfig) { c.blind = true }), -200},
 	}
-	seeds, requests := uint64(1), 300
+	seeds, requests := uint64(1), 200
 	if n, err := strconv.ParseUint(os.Getenv("SHOAL_GAIN"), 10, 16); err == nil && n > 0 {
 		seeds, requests = n, 1000
 		for _, d := range []time.Duration{500 * time.Microsecond, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond} {

@@ -159,28 +159,32 @@ func (p *plant) nextEnd() (which int, at time.Duration) {
 	return which, at
 }
 
+// pipes are what a flow goes through: two NICs, and links.
+func (f *flowing) pipes() []uint64 {
+	names := append(make([]uint64, 0, 4), 1<<40|uint64(f.of.src), 1<<41|uint64(f.of.dst))
+	for _, l := range f.links {
+		names = append(names, uint64(l))
+	}
+	return names
+}
+
 // share gives every flow its max-min share.
 func (p *plant) share() {
 	type pipe struct {
 		free float64
 		n    int
 	}
-	pipes := map[string]*pipe{}
+	pipes := map[uint64]*pipe{}
 	of := map[*flowing][]*pipe{}
-	use := func(f *flowing, name string) {
-		x := pipes[name]
-		if x == nil {
-			x = &pipe{free: float64(p.rate) / 8 * p.efficiency}
-			pipes[name] = x
-		}
-		x.n++
-		of[f] = append(of[f], x)
-	}
 	for _, f := range p.moving {
-		use(f, fmt.Sprint("tx", f.of.src))
-		use(f, fmt.Sprint("rx", f.of.dst))
-		for _, l := range f.links {
-			use(f, fmt.Sprint(l))
+		for _, name := range f.pipes() {
+			x := pipes[name]
+			if x == nil {
+				x = &pipe{free: float64(p.rate) / 8 * p.efficiency}
+				pipes[name] = x
+			}
+			x.n++
+			of[f] = append(of[f], x)
 		}
 	}
 	open := slices.Clone(p.moving)
@@ -215,13 +219,9 @@ func (p *plant) share() {
 
 // check counts scheduled transfers that are not alone on their NICs and links.
 func (p *plant) check() {
-	on := map[string]*transfer{}
+	on := map[uint64]*transfer{}
 	for _, f := range p.moving {
-		names := []string{fmt.Sprint("tx", f.of.src), fmt.Sprint("rx", f.of.dst)}
-		for _, l := range f.links {
-			names = append(names, fmt.Sprint(l))
-		}
-		for _, n := range names {
+		for _, n := range f.pipes() {
 			if o := on[n]; o != nil && o != f.of && o.scheduled && f.of.scheduled {
 				p.shared++
 			}

@@ -262,7 +262,7 @@ func TestEveryTransferEnds(t *testing.T) {
 		}
 		p := newPlant(t, seed, c)
 		hosts := c.leaves * c.perLeaf
-		n := rapid.IntRange(1, 30).Draw(t, "transfers")
+		n := rapid.IntRange(1, 20).Draw(t, "transfers")
 		var bytes int64
 		for range n {
 			src, dst := rng.IntN(hosts), rng.IntN(hosts)

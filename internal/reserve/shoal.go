@@ -28,15 +28,16 @@ import (
 //	anew when it is off by more than Correct; RELEASE.
 //	Prediction: bytes by the rate of the NICs, times the efficiency that long undisturbed own transfers had, and what short ones
 //	took beyond that.
-//	Conflicts: two that start at once on old news: who has the greater key moves to a random free path at its next chunk boundary,
-//	and else shares.
+//	Conflicts: two that start at once on old news: who has the greater key moves to the free path of the highest index at its next
+//	chunk boundary, since those who start take the lowest, and else shares.
 //	Tie-break: owner, then ID. Peers with equal tables come out at the same schedule, whatever their clocks differ: the
 //	order does not depend on the time.
 //	Parameters: Config.Aging, MaxWait, GiveUp, MaxDelay, Correct, MaxSlowdown, Distrust, Legs, Capacity.
 //	Fallback: least, without waiting, where the news are too old to wait by (the control delay's 99th percentile is beyond MaxDelay;
-//	it ends below three quarters of that), the replica is stale (Table.Stale), more than MaxWaiters wait, or own transfers took
-//	longer than predicted by more than MaxSlowdown on average: a wrong map of the paths, losses, or traffic that reserves
-//	nothing. Then for Distrust, and again from the beginning. A single transfer starts so after GiveUp.
+//	it ends below three quarters of that), the replica is stale (Table.Stale), more than MaxWaiters wait, or transfers, the own
+//	ones or all others', took longer than predicted by more than MaxSlowdown on average: a wrong map of the paths, losses, or
+//	traffic that reserves nothing. Then for Distrust, doubled while that is not enough. A single transfer starts so after GiveUp.
+//	What starts so says a predicted end too: who waits does not wait for it longer than for others.
 func (t *Table) shoal(a *asked) {
 	req, at := a.req, a.wall.Microseconds()
 	ready := req.Ready
