@@ -64,9 +64,9 @@ func TestNothingIsAllocated(t *testing.T) {
 			}
 			n.Start(Flow{Src: i % 8, Dst: 8 + i%5, Bytes: 1 << 40, Paths: allPaths[i%4:], Spread: spread, Back: i % 4})
 		}
-		n.Step(2 * sim.Millisecond)
-		if got := testing.AllocsPerRun(5, func() { n.Step(n.Now() + 200*sim.Microsecond) }); got != 0 {
-			t.Errorf("%d: %v allocations in 0.2 ms", transport, got)
+		n.Step(sim.Millisecond)
+		if got := testing.AllocsPerRun(5, func() { n.Step(n.Now() + 100*sim.Microsecond) }); got != 0 {
+			t.Errorf("%d: %v allocations in 0.1 ms", transport, got)
 		}
 		if err := n.Check(); err != nil {
 			t.Error(err)

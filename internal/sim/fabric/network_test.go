@@ -169,7 +169,7 @@ func TestSameSeedSameDigest(t *testing.T) {
 		cfg := checked(DCQCN)
 		cfg.Seed = seed
 		n := reference(t, cfg)
-		if _, err := Replay(n, incast(40, 1_000_000)); err != nil {
+		if _, err := Replay(n, incast(40, 400_000)); err != nil {
 			t.Fatal(err)
 		}
 		if n.Stats().Marked == 0 {

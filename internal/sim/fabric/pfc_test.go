@@ -25,7 +25,7 @@ func TestIncastPauses(t *testing.T) {
 			cfg := checked(Window)
 			cfg.Buffer, cfg.Payload, cfg.AcksWithData = 4<<20, c.payload, c.acks
 			n := reference(t, cfg)
-			list := incast(140, 500_000)
+			list := incast(140, 300_000)
 			done, err := Replay(n, list)
 			if err != nil {
 				t.Fatal(err)
@@ -40,12 +40,12 @@ func TestIncastPauses(t *testing.T) {
 			if s.Dropped != 0 || s.Lost != 0 || s.Again != 0 {
 				t.Errorf("%d dropped, %d lost, %d again", s.Dropped, s.Lost, s.Again)
 			}
-			if len(done) != len(list) || s.FlowBytes != 140*500_000 {
+			if len(done) != len(list) || s.FlowBytes != 140*300_000 {
 				t.Errorf("%d of %d flows are done, with %d bytes", len(done), len(list), s.FlowBytes)
 			}
 			// The link to the receiver is never idle: it is as if nobody had been paused.
-			packets := (int64(500_000) + int64(c.payload) - 1) / int64(c.payload) * 140
-			ideal := (70_000_000 + float64(packets)*HeaderBytes) * 8 / 100
+			packets := (int64(300_000) + int64(c.payload) - 1) / int64(c.payload) * 140
+			ideal := (42_000_000 + float64(packets)*HeaderBytes) * 8 / 100
 			if end := float64(n.Now()) / 1000; end > ideal*1.01+20_000 {
 				t.Errorf("it takes %.0f ns, ideally %.0f", end, ideal)
 			}
@@ -65,7 +65,7 @@ func TestPauseHoldsTheSender(t *testing.T) {
 	cfg := checked(Window)
 	cfg.Buffer = 4 << 20
 	n := reference(t, cfg)
-	for _, f := range incast(140, 500_000) {
+	for _, f := range incast(140, 300_000) {
 		n.Start(Flow{Src: f.Src, Dst: f.Dst, Bytes: f.Bytes, Paths: []int{0}})
 	}
 	back := n.Start(Flow{Src: 8, Dst: 0, Bytes: 3_000_000, Paths: []int{0}})
@@ -113,12 +113,12 @@ func TestWithoutPFCPacketsAreLost(t *testing.T) {
 	cfg := checked(Window)
 	cfg.Buffer, cfg.PFC = 4<<20, false
 	n := reference(t, cfg)
-	done, err := Replay(n, incast(140, 500_000))
+	done, err := Replay(n, incast(140, 300_000))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := n.Stats()
-	if len(done) != 140 || s.Pauses != 0 || s.Dropped == 0 || s.Again == 0 || s.FlowBytes != 140*500_000 {
+	if len(done) != 140 || s.Pauses != 0 || s.Dropped == 0 || s.Again == 0 || s.FlowBytes != 140*300_000 {
 		t.Errorf("%d flows done; %+v", len(done), s)
 	}
 }
