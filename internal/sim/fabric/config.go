@@ -22,8 +22,9 @@ const (
 	MaxPayload   = 9000 // of a jumbo frame
 	MaxMessage   = 9216 // on the wire
 	maxLinks     = 1 << 20
-	minPayload   = 512
-	maxFlowBytes = 1 << 40 // so that the smallest packets can be counted in 32 bits
+	minPayload   = 64
+	maxFlowBytes = 1 << 40
+	maxPackets   = 1 << 31 // of a flow: they are counted in 32 bits
 	bitTime      = 8e12    // bits of a byte x picoseconds of a second
 )
 

@@ -121,6 +121,9 @@ func (n *Packets) Start(f Flow) ID {
 	}
 	payload := int64(n.cfg.Payload)
 	total := (f.Bytes + payload - 1) / payload
+	if total > maxPackets {
+		panic(fmt.Sprintf("fabric: a flow of %d bytes has %d packets of %d; %d are the limit: give a larger Config.Payload", f.Bytes, total, payload, maxPackets))
+	}
 	id := n.take()
 	n.serial++
 	n.active++

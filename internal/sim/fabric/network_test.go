@@ -208,6 +208,17 @@ func TestNonsenseIsRefused(t *testing.T) {
 	}
 }
 
+func TestTooManyPacketsAreRefused(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("more packets than can be counted are taken")
+		}
+	}()
+	cfg := checked(Window)
+	cfg.Payload = 64
+	reference(t, cfg).Start(Flow{Src: 0, Dst: 8, Bytes: 1 << 40, Paths: []int{0}})
+}
+
 func TestValidate(t *testing.T) {
 	for name, change := range map[string]func(c *Config){
 		"Transport": func(c *Config) { c.Transport = 9 }, "Payload": func(c *Config) { c.Payload = 9001 }, "Quantum": func(c *Config) { c.Quantum = -1 },
