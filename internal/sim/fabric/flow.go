@@ -108,6 +108,14 @@ func (n *Packets) take() int32 {
 	return int32(len(n.flows) - 1)
 }
 
+// fits says what is wrong with a flow of so many bytes: its packets are counted in 32 bits.
+func (n *Packets) fits(bytes int64) error {
+	if total := bytes / int64(n.cfg.Payload); total >= maxPackets {
+		return fmt.Errorf("a flow of %d bytes has %d packets of %d; fewer than %d are possible: give a larger payload", bytes, total, n.cfg.Payload, int64(maxPackets))
+	}
+	return nil
+}
+
 // Start begins a flow, at Now.
 func (n *Packets) Start(f Flow) ID {
 	if f.Bytes <= 0 || f.Bytes > maxFlowBytes || f.Src == f.Dst {
@@ -119,11 +127,11 @@ func (n *Packets) Start(f Flow) ID {
 	if len(f.Paths) == 0 {
 		panic("fabric: Flow.Paths is empty; give an index into Topology.Paths")
 	}
+	if err := n.fits(f.Bytes); err != nil {
+		panic("fabric: " + err.Error())
+	}
 	payload := int64(n.cfg.Payload)
 	total := (f.Bytes + payload - 1) / payload
-	if total > maxPackets {
-		panic(fmt.Sprintf("fabric: a flow of %d bytes has %d packets of %d; %d are the limit: give a larger Config.Payload", f.Bytes, total, payload, maxPackets))
-	}
 	id := n.take()
 	n.serial++
 	n.active++

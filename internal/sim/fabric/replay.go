@@ -34,6 +34,13 @@ func Replay(n Network, list []Transfer) ([]Completion, error) {
 			return nil, fmt.Errorf("fabric: transfer %d has %d bytes and starts at %v; give 1 to %d bytes, and a start from %v on", i, f.Bytes, f.Start, int64(maxFlowBytes), n.Now())
 		}
 	}
+	if p, ok := n.(*Packets); ok {
+		for i, f := range list {
+			if err := p.fits(f.Bytes); err != nil {
+				return nil, fmt.Errorf("fabric: transfer %d: %w", i, err)
+			}
+		}
+	}
 	for i, f := range list {
 		if t.PathOf(f.Src, f.Dst, f.Port) < 0 || t.BackOf(f.Src, f.Dst, f.Port) < 0 {
 			return nil, fmt.Errorf("fabric: transfer %d goes from host %d to host %d over a switch whose hash is not known; describe it", i, f.Src, f.Dst)

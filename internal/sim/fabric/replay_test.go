@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"shoal/internal/sim"
@@ -98,5 +99,21 @@ func TestWindowEqualsReference(t *testing.T) {
 	dir := referenceData(t)
 	for _, name := range []string{"2x20MB_samehost", "8x20MB", "18on1", "incast8", "mix12", "poisson100_s1"} {
 		t.Run(name, func(t *testing.T) { sameAsReference(t, dir, "cc12", name, checked(Window)) })
+	}
+}
+
+func TestAReplaySaysWhereAFlowHasTooManyPackets(t *testing.T) {
+	cfg := Defaults()
+	cfg.Payload = minPayload
+	topo, err := NewTopology(LeafSpine(2, 8, 4, 100_000_000_000), 100_000_000_000, sim.Microsecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := NewPackets(topo, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Replay(n, []Transfer{{Src: 0, Dst: 8, Port: 1, Bytes: maxPackets * minPayload}}); err == nil || !strings.Contains(err.Error(), "transfer 0: a flow of") {
+		t.Error(err)
 	}
 }
