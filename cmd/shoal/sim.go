@@ -111,7 +111,9 @@ func (f *simFlags) bind(c *cobra.Command, defaults study.Draft, without ...strin
 	f.fields(c, defaults, slices.DeleteFunc(study.FieldNames(), func(name string) bool { return slices.Contains(without, name) })...)
 	s.StringVar(&f.dir, "dir", "sim-results", "directory for results: what is there is not run again; empty: keep nothing")
 	s.StringVar(&f.output, "output", "table", "table, json or csv")
-	s.StringVar(&f.plots, "plots", "", "`directory` for plots (SVG)")
+	if !slices.Contains(without, "plots") {
+		s.StringVar(&f.plots, "plots", "", "`directory` for plots (SVG)")
+	}
 	s.IntVar(&f.workers, "workers", 0, "runs at once (default: one a core)")
 }
 

@@ -81,6 +81,8 @@ func TestSimSaysWhatIsWrong(t *testing.T) {
 		`to break is called "bones"`:         {"fabric", "break", "--what", "bones"},
 		"no run has ended":                   {"fabric", "compare", "--lab", t.TempDir()},
 		"--output table and json":            {"fabric", "compare", "--output", "csv"},
+		"unknown flag: --scale":              {"fabric", "compare", "--scale", "10"},
+		"unknown flag: --zipf":               {"fabric", "compare", "--zipf", "0.5"},
 		"accepts 1 arg":                      {"fabric", "replay"},
 		"neither text nor json":              {"fabric", "replay", "x", "--output", "csv"},
 		"none.flows: no such file":           {"fabric", "replay", "none.flows"},

@@ -185,7 +185,8 @@ both. Flows of ecmp, and those for which no path was reserved, take the paths th
 where it is not the default one; the rate of its links is found in its workloads.`,
 		Example: "  shoal sim fabric compare --lab lab-results\n  shoal sim fabric compare --lab lab-results --policy ecmp,ark,shoal --model packets --output json"}
 	c.Flags().StringVar(&from, "lab", "lab-results", "`directory` of the lab's results")
-	f.bind(c, defaults, "sweep", "file", "qps", "seeds", "requests", "load")
+	// The workloads are the lab's, at its size, and what is compared is FCT.
+	f.bind(c, defaults, "sweep", "file", "qps", "seeds", "requests", "load", "scale", "min-tokens", "max-tokens", "zipf", "token-bytes", "prefill", "decode-step", "plots")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		d, err := f.draft(defaults)
 		if err != nil {
@@ -211,15 +212,14 @@ where it is not the default one; the rate of its links is found in its workloads
 		if err != nil {
 			return err
 		}
-		both := l.Compare(results)
+		both, err := l.Compare(results)
+		if err != nil {
+			return err
+		}
 		if f.output == "json" {
 			return both.WriteJSON(cmd.OutOrStdout())
 		}
-		o := term.New(cmd.OutOrStdout())
-		both.Write(o)
-		if len(l.Without) > 0 {
-			o.Println("not simulated:", strings.Join(l.Without, ", "))
-		}
+		both.Write(term.New(cmd.OutOrStdout()))
 		return nil
 	}
 	return c

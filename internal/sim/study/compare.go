@@ -4,154 +4,24 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"sort"
 	"strconv"
 	"strings"
-	"time"
 
-	"shoal/internal/lab"
-	"shoal/internal/sim"
-	"shoal/internal/sim/control"
-	"shoal/internal/sim/fabric"
 	"shoal/internal/term"
 )
-
-// LabRun is what a lab has measured, and the plan that plays the same workloads in the simulator.
-type LabRun struct {
-	Dir     string
-	Results []*lab.Result
-	Plan    *Plan
-	// Without are policies of the lab that the simulator does not have.
-	Without []string
-}
-
-// LabScenario is the lab's fabric with the settings that its agents have, bytes and times as they are there.
-func LabScenario() Scenario {
-	s, l := Defaults(), lab.Defaults()
-	s.Shape = Shape{Pods: l.Pods, Leaves: l.Leaves, Hosts: l.HostsPerLeaf, Spines: l.Spines, Cores: l.Cores, Rate: l.Rate, Delay: 10 * time.Microsecond}
-	s.Control.Chunk = 64 << 10 // of fleet.Defaults: small enough for flows that are scaled down
-	s.Control.Notice = lab.DefaultRun().Announce
-	return s
-}
-
-// ReadLab reads the runs in a lab's directory (shoal lab run --dir) and makes a plan that has the same policies play the same
-// workloads on s. Flows of ecmp take the paths that they took in the lab, so that the collisions are the same; so do those
-// of other policies for which no path was reserved.
-func ReadLab(dir string, s Scenario, policies []string) (*LabRun, error) {
-	results, err := lab.ReadResults(dir)
-	if err != nil {
-		return nil, err
-	}
-	l := &LabRun{Dir: dir}
-	byName := map[string]int{} // among plan.Recorded
-	plan := &Plan{Title: "the lab's workloads of " + dir, Variants: []Variant{{Scenario: s}}}
-	t, err := s.Topology()
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range results {
-		if len(policies) > 0 && !slices.Contains(policies, r.Policy) {
-			continue
-		}
-		if !slices.Contains(control.Policies(), r.Policy) {
-			if !slices.Contains(l.Without, r.Policy) {
-				l.Without = append(l.Without, r.Policy)
-			}
-			continue
-		}
-		if want := s.Shape.Pods * s.Shape.Spines; len(r.Spines) > want {
-			return nil, fmt.Errorf("study: the lab of %s has %d spines, and the scenario %d; give the lab's own shape (leaves, hosts, spines, pods, cores)", dir, len(r.Spines), want)
-		}
-		l.Results = append(l.Results, r)
-		if !slices.Contains(plan.Policies, r.Policy) {
-			plan.Policies = append(plan.Policies, r.Policy)
-		}
-		if _, ok := byName[r.Workload]; !ok {
-			w, err := sim.LoadWorkload(filepath.Join(dir, r.Workload+".flows"))
-			if err != nil {
-				return nil, err
-			}
-			if w.Digest() != r.Digest {
-				return nil, fmt.Errorf("study: %s was played with other flows than %s.flows has", r.Policy, r.Workload)
-			}
-			if err := w.Fits(t.Hosts()); err != nil {
-				return nil, err
-			}
-			plan.Recorded = append(plan.Recorded, Recording{Workload: w, Ports: map[string][]uint16{}})
-			byName[r.Workload] = len(plan.Recorded) - 1
-		}
-		rec := &plan.Recorded[byName[r.Workload]]
-		ports, err := portsOf(t, r, len(rec.Workload.Flows))
-		if err != nil {
-			return nil, err
-		}
-		rec.Ports[r.Policy] = ports
-	}
-	if len(l.Results) == 0 {
-		return nil, fmt.Errorf("study: no run in %s is of a policy that is asked for and can be simulated", dir)
-	}
-	sort.Slice(plan.Policies, func(i, j int) bool {
-		a, b := plan.Policies[i], plan.Policies[j]
-		if (a == Base) != (b == Base) {
-			return a == Base
-		}
-		return a < b
-	})
-	l.Plan = plan
-	return l, plan.Validate()
-}
-
-// LabRate is the rate of a lab's links, in bit/s, by what its workloads' titles say of their scale; 0 where they do not.
-func LabRate(dir string) (int64, error) {
-	results, err := lab.ReadResults(dir)
-	if err != nil {
-		return 0, err
-	}
-	_, rest, ok := strings.Cut(results[0].Title, "sizes / ")
-	if !ok {
-		return 0, nil
-	}
-	digits, _, _ := strings.Cut(rest, ",")
-	scale, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || scale < 1 {
-		return 0, nil
-	}
-	return Defaults().Shape.Rate / scale, nil
-}
-
-// portsOf are source ports that lead to the paths which the flows of a run took without a reservation; 0 for the others.
-func portsOf(t *fabric.Topology, r *lab.Result, flows int) ([]uint16, error) {
-	ports := make([]uint16, flows)
-	for i := range r.FlowResults {
-		f := &r.FlowResults[i]
-		if f.ID < 0 || f.ID >= flows || len(f.Paths) != 1 || r.Policy != Base && !f.Fallback {
-			continue
-		}
-		if n := len(t.Paths(f.Src, f.Dst)); f.Paths[0] < 0 || f.Paths[0] >= n {
-			return nil, fmt.Errorf("study: flow %d of %s under %s took path %d, and the scenario has %d between its hosts; give the lab's own shape", f.ID, r.Workload, r.Policy, f.Paths[0], n)
-		}
-		const first, tries = 49152, 16384
-		for k := range tries { // from another one for each flow, so that they are not all the same
-			port := uint16(first + (k+f.ID*97)%tries)
-			if t.PathOf(f.Src, f.Dst, port) == f.Paths[0] {
-				ports[f.ID] = port
-				break
-			}
-		}
-	}
-	return ports, nil
-}
 
 // Comparison is the lab's cuts beside the simulator's.
 type Comparison struct {
 	Groups []ComparisonGroup `json:"groups"`
 	// Within says whether all differences are at most five points, and SameRanking whether the policies stand in the same
 	// order of mean and of P95 FCT at every rate.
-	Within      bool   `json:"within_5_points"`
-	SameRanking bool   `json:"same_ranking"`
-	Digest      string `json:"digest"` // of the simulator's runs
+	Within      bool `json:"within_5_points"`
+	SameRanking bool `json:"same_ranking"`
+	// Without are policies of the lab that the simulator does not have.
+	Without []string `json:"not_simulated"`
+	Digest  string   `json:"digest"` // of the simulator's runs
 }
 
 // ComparisonGroup is one rate.
@@ -169,6 +39,7 @@ type ComparisonGroup struct {
 type Both struct {
 	Name      string `json:"name"`
 	Workloads int    `json:"workloads"`
+	Failed    int    `json:"failed"` // flows that failed in the lab: in neither's times
 	LabMs     Pair   `json:"lab_ms"`
 	SimMs     Pair   `json:"sim_ms"`
 	LabCut    Pair   `json:"lab_cut"`
@@ -192,82 +63,110 @@ func abs(v float64) float64 { return max(v, -v) }
 const maxDifference = 0.05
 
 // Compare puts what Run has returned for l.Plan beside what the lab measured. All flows of a rate's workloads are taken
-// together, as the lab's own report does it; workloads that one of the two lacks for a policy are left out of its cuts.
-func (l *LabRun) Compare(results []*Result) *Comparison {
-	c := &Comparison{Within: true, SameRanking: true, Digest: NewReport(l.Plan, results).Digest}
-	type key struct{ label, policy string }
-	measured, simulated := map[key]map[string][]float64{}, map[key]map[string][]float64{}
-	put := func(m map[key]map[string][]float64, k key, workload string, ms []float64) {
-		if m[k] == nil {
-			m[k] = map[string][]float64{}
-		}
-		m[k][workload] = ms
-	}
+// together, as the lab's own report does it; workloads that one of the two lacks for a policy are left out of its cuts, and
+// flows that failed in the lab are left out of the simulator's times too. An error says that nothing is left to compare.
+func (l *LabRun) Compare(results []*Result) (*Comparison, error) {
+	c := &Comparison{Within: true, SameRanking: true, Without: l.Without, Digest: NewReport(l.Plan, results).Digest}
+	runs := l.pairs(results)
 	var labels []string
-	label := func(name string, qps float64) string {
-		s := name
-		if qps > 0 {
-			s = number64(qps)
-		}
-		if !slices.Contains(labels, s) {
-			labels = append(labels, s)
-		}
-		return s
-	}
-	for _, r := range l.Results {
-		var ms []float64
-		for i := range r.FlowResults {
-			if f := &r.FlowResults[i]; f.Error == "" {
-				ms = append(ms, float64(f.FCTUs)/1000)
-			}
-		}
-		put(measured, key{label(r.Workload, r.QPS), r.Policy}, r.Workload, ms)
-	}
-	for _, r := range results {
-		if r != nil {
-			put(simulated, key{label(r.Workload, r.QPS), r.Policy}, r.Workload, milliseconds(r.FCT))
+	for _, r := range runs {
+		if !slices.Contains(labels, r.label) {
+			labels = append(labels, r.label)
 		}
 	}
-	for _, name := range labels {
-		g := ComparisonGroup{Label: name}
+	compared := false
+	for _, label := range labels {
+		g := ComparisonGroup{Label: label}
 		for _, policy := range l.Plan.Policies {
-			k, base := key{name, policy}, key{name, Base}
-			b := Both{Name: policy}
-			var lm, sm, lb, sb []float64
-			for w := range measured[k] {
-				if len(simulated[k][w]) == 0 || len(measured[base][w]) == 0 || len(simulated[base][w]) == 0 {
-					continue
-				}
-				b.Workloads++
-				lm, sm = append(lm, measured[k][w]...), append(sm, simulated[k][w]...)
-				lb, sb = append(lb, measured[base][w]...), append(sb, simulated[base][w]...)
-			}
+			b := both(runs, label, policy)
 			if b.Workloads == 0 {
 				continue
 			}
-			b.LabMs, b.SimMs = pairOf(lm), pairOf(sm)
-			b.LabCut, b.SimCut = cutOf(b.LabMs, pairOf(lb)), cutOf(b.SimMs, pairOf(sb))
+			compared = compared || policy != Base
 			c.Within = c.Within && b.worst() <= maxDifference
 			g.Policies = append(g.Policies, b)
 		}
 		if len(g.Policies) == 0 {
 			continue
 		}
-		order := func(of func(*Both) float64) []string {
-			by := slices.Clone(g.Policies)
-			sort.SliceStable(by, func(i, j int) bool { return of(&by[i]) > of(&by[j]) })
-			var names []string
-			for _, b := range by {
-				names = append(names, b.Name)
-			}
-			return names
-		}
-		g.LabOrder, g.SimOrder = order(func(b *Both) float64 { return b.LabCut.Mean }), order(func(b *Both) float64 { return b.SimCut.Mean })
-		g.LabOrderP95, g.SimOrderP95 = order(func(b *Both) float64 { return b.LabCut.P95 }), order(func(b *Both) float64 { return b.SimCut.P95 })
+		g.LabOrder, g.SimOrder = g.order(func(b *Both) float64 { return b.LabCut.Mean }), g.order(func(b *Both) float64 { return b.SimCut.Mean })
+		g.LabOrderP95, g.SimOrderP95 = g.order(func(b *Both) float64 { return b.LabCut.P95 }), g.order(func(b *Both) float64 { return b.SimCut.P95 })
 		c.SameRanking = c.SameRanking && slices.Equal(g.LabOrder, g.SimOrder) && slices.Equal(g.LabOrderP95, g.SimOrderP95)
 		c.Groups = append(c.Groups, g)
 	}
-	return c
+	if !compared {
+		return nil, errNothing(l.Dir)
+	}
+	return c, nil
+}
+
+// paired is one run of the lab with the simulator's of the same policy and workload: times in ms of the flows that the
+// lab has times of.
+type paired struct {
+	label, policy, workload string
+	lab, sim                []float64
+	failed                  int // flows that are left out
+}
+
+// pairs are the runs that both have, with at least one flow.
+func (l *LabRun) pairs(results []*Result) []paired {
+	var all []paired
+	for _, r := range l.Results {
+		i := slices.IndexFunc(results, func(s *Result) bool { return s != nil && s.Policy == r.Policy && s.Workload == r.Workload })
+		if i < 0 {
+			continue
+		}
+		p := paired{label: r.Workload, policy: r.Policy, workload: r.Workload}
+		if r.QPS > 0 {
+			p.label = number64(r.QPS)
+		}
+		fct := milliseconds(results[i].FCT)
+		for k := range r.FlowResults {
+			if f := &r.FlowResults[k]; f.Error == "" && f.ID >= 0 && f.ID < len(fct) {
+				p.lab, p.sim = append(p.lab, float64(f.FCTUs)/1000), append(p.sim, fct[f.ID])
+			}
+		}
+		if p.failed = len(fct) - len(p.lab); len(p.lab) > 0 {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// both is one policy at one rate, over the workloads that ecmp has played too.
+func both(runs []paired, label, policy string) Both {
+	b := Both{Name: policy}
+	var lm, sm, lb, sb []float64
+	for i := range runs {
+		r := &runs[i]
+		if r.label != label || r.policy != policy {
+			continue
+		}
+		k := slices.IndexFunc(runs, func(x paired) bool { return x.workload == r.workload && x.policy == Base })
+		if k < 0 {
+			continue
+		}
+		b.Workloads++
+		b.Failed += r.failed
+		lm, sm = append(lm, r.lab...), append(sm, r.sim...)
+		lb, sb = append(lb, runs[k].lab...), append(sb, runs[k].sim...)
+	}
+	if b.Workloads > 0 {
+		b.LabMs, b.SimMs = pairOf(lm), pairOf(sm)
+		b.LabCut, b.SimCut = cutOf(b.LabMs, pairOf(lb)), cutOf(b.SimMs, pairOf(sb))
+	}
+	return b
+}
+
+// order is the policies by something, the most first; equal ones as they stand.
+func (g *ComparisonGroup) order(of func(*Both) float64) []string {
+	by := slices.Clone(g.Policies)
+	sort.SliceStable(by, func(i, j int) bool { return of(&by[i]) > of(&by[j]) })
+	var names []string
+	for _, b := range by {
+		names = append(names, b.Name)
+	}
+	return names
 }
 
 func pairOf(ms []float64) Pair {
@@ -315,6 +214,16 @@ func (c *Comparison) Write(o *term.Output) {
 		return o.Yellow(no)
 	}
 	o.Println(verdict(c.Within, "all cuts are within 5 points", "some cuts differ by more than 5 points") + "; " + verdict(c.SameRanking, "the ranking is the same", "the ranking is not the same"))
+	for _, g := range c.Groups {
+		for i := range g.Policies {
+			if b := &g.Policies[i]; b.Failed > 0 {
+				o.Println(o.Yellow(fmt.Sprintf("%d flows of %s at %s failed in the lab, and are left out on both sides", b.Failed, b.Name, g.Label)))
+			}
+		}
+	}
+	if len(c.Without) > 0 {
+		o.Println("not simulated:", strings.Join(c.Without, ", "))
+	}
 	o.Println("digest", c.Digest)
 }
 

@@ -16,7 +16,7 @@ import (
 
 // labDir is a directory as `shoal lab run` leaves it: two workloads, under each policy with times that are so many
 // thousandths of the bytes, and the paths that fct says.
-func labDir(t *testing.T, policies map[string]int64) string {
+func labDir(t *testing.T, policies map[string]int64, change ...func(*lab.FlowResult)) string {
 	t.Helper()
 	dir := t.TempDir()
 	cfg := lab.Defaults().Of(sim.DefaultWorkload())
@@ -39,7 +39,11 @@ func labDir(t *testing.T, policies map[string]int64) string {
 			put("run", lab.Header{Format: 1, Workload: w.Name, Title: w.Title, Digest: w.Digest(), QPS: w.QPS, Seed: w.Seed, Policy: policy, Flows: len(w.Flows),
 				Spines: []string{"spine0", "spine1", "spine2", "spine3"}})
 			for i, f := range w.Flows {
-				put("flow", lab.FlowResult{ID: f.ID, Src: f.Src, Dst: f.Dst, Bytes: f.Bytes, AtUs: f.At.Microseconds(), FCTUs: f.Bytes * part / 1000, Paths: []int{i % 4}, Fallback: i%2 == 0})
+				r := lab.FlowResult{ID: f.ID, Src: f.Src, Dst: f.Dst, Bytes: f.Bytes, AtUs: f.At.Microseconds(), FCTUs: f.Bytes * part / 1000, Paths: []int{i % 4}, Fallback: i%2 == 0}
+				for _, c := range change {
+					c(&r)
+				}
+				put("flow", r)
 			}
 			put("end", lab.End{})
 			if err := os.WriteFile(filepath.Join(dir, w.Name+","+policy+".jsonl"), b.Bytes(), 0o600); err != nil {
@@ -93,7 +97,10 @@ func TestTheLabAndTheSimulatorStandInOneTable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := l.Compare(run(t, l.Plan, RunConfig{}))
+		c, err := l.Compare(run(t, l.Plan, RunConfig{}))
+		if err != nil {
+			t.Fatal(err)
+		}
 		var b bytes.Buffer
 		c.Write(term.New(&b))
 		if err := c.WriteJSON(&bytes.Buffer{}); err != nil {
@@ -109,8 +116,69 @@ func TestTheLabAndTheSimulatorStandInOneTable(t *testing.T) {
 	}
 }
 
+// Whatever is asked for, cuts are against ecmp, and a verdict on nothing is an error.
+func TestAComparisonIsAgainstECMPOrRefused(t *testing.T) {
+	policies := map[string]int64{Base: 100, "ark": 72}
+	l, err := ReadLab(labDir(t, policies), LabScenario(), []string{"ark"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.Compare(run(t, l.Plan, RunConfig{}))
+	if err != nil || len(c.Groups) != 1 || len(c.Groups[0].Policies) != 2 || c.Groups[0].Policies[1].LabCut.Mean < 0.27 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if _, err := ReadLab(labDir(t, policies), LabScenario(), []string{Base}); err == nil || !strings.Contains(err.Error(), "cuts are against ecmp") {
+		t.Errorf("ecmp alone: %v", err)
+	}
+	if _, err := ReadLab(labDir(t, map[string]int64{"ark": 72}), LabScenario(), nil); err == nil || !strings.Contains(err.Error(), "cuts are against ecmp") {
+		t.Errorf("without ecmp: %v", err)
+	}
+	l, err = ReadLab(labDir(t, policies, func(f *lab.FlowResult) { f.Error = "lost" }), LabScenario(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := l.Compare(run(t, l.Plan, RunConfig{})); err == nil {
+		t.Errorf("all flows failed: %+v", c)
+	}
+}
+
+// The longest flows fail in the lab: without them the lab's times are short, and so have the simulator's to be.
+func TestFlowsThatFailedInTheLabAreLeftOutOnBothSides(t *testing.T) {
+	dir := labDir(t, map[string]int64{Base: 100, "ark": 75, "magic": 1}, func(f *lab.FlowResult) {
+		if f.ID%3 == 0 {
+			f.Error, f.FCTUs = "timed out", 1e9
+		}
+	})
+	l, err := ReadLab(dir, LabScenario(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := run(t, l.Plan, RunConfig{})
+	for _, r := range results { // those that failed take for ever here too
+		for i := range r.FCT {
+			if i%3 == 0 {
+				r.FCT[i] = 1e15
+			}
+		}
+	}
+	c, err := l.Compare(results)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range c.Groups[0].Policies {
+		if b.Failed != 20 || b.SimMs.Mean > 1e6 || b.LabMs.Mean > 1e6 {
+			t.Errorf("%+v, want 20 of 60 flows left out", b)
+		}
+	}
+	var text, js bytes.Buffer
+	c.Write(term.New(&text))
+	if err := c.WriteJSON(&js); err != nil || !strings.Contains(text.String(), "20 flows of ark at 25 failed in the lab") || !strings.Contains(text.String(), "not simulated: magic") || !strings.Contains(js.String(), "\"not_simulated\": [\n    \"magic\"") {
+		t.Errorf("%v\n%s\n%s", err, text.String(), js.String())
+	}
+}
+
 func TestALabOfAnotherShapeIsRefused(t *testing.T) {
-	dir := labDir(t, map[string]int64{Base: 100})
+	dir := labDir(t, map[string]int64{Base: 100, "ark": 80})
 	for want, set := range map[string][2]string{"has 4 spines, and the scenario 2": {"spines", "2"}, "goes from host": {"hosts", "2"}} {
 		s := LabScenario()
 		if err := FieldByName(set[0]).Set(&s, set[1]); err != nil {
