@@ -213,6 +213,7 @@ func (l *labFlags) run(cmd *cobra.Command, policies []string, workloads []*sim.W
 	defer down()
 	r := lab.DefaultRun()
 	r.Network, r.Sender, r.Policies, r.Workloads, r.Dir, r.Announce = fabric, agents.Sender(), policies, workloads, dir, announce
+	r.Setup = l.cfg.Setup(l.fleet.Chunk, l.fleet.Delay)
 	last := 0
 	r.Progress = func(p lab.Progress) {
 		o.Progress(fmt.Sprintf("lab: run %d of %d: %s under %s: %d of %d arrived, %d under way, %d failed, %.0f s", p.Run, p.Runs, p.Workload, p.Policy,

@@ -93,6 +93,22 @@ func TestSimSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+func TestSimCompareDoesNotContradictTheLab(t *testing.T) {
+	dir := t.TempDir()
+	text := `{"run":{"format":1,"workload":"w","policy":"ecmp","setup":{"pods":1,"leaves":2,"hosts_per_leaf":8,"spines":4,"cores":0,"rate":50000000,"chunk":65536,"delay_us":0}}}` + "\n" + `{"end":{}}` + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "w,ecmp.jsonl"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, args := range map[string][]string{
+		"--rate is 100000000, and the results in " + dir + " were measured with 50000000": {"--rate", "100000000"},
+		"w.flows: no such file": {"--rate", "50000000"},
+	} {
+		if _, _, err := runSim(t, append([]string{"fabric", "compare", "--lab", dir}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: want %q, got %v", args, want, err)
+		}
+	}
+}
+
 func TestSimReplayPrintsNothingElse(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "two.flows")
 	if err := os.WriteFile(file, []byte("0 8 10000 2000000 0\n0 9 10000 1000 500\n"), 0o600); err != nil {

@@ -181,28 +181,19 @@ func simCompareCommand() *cobra.Command {
 	defaults.Policies = nil
 	c := &cobra.Command{Use: "compare", Short: "A lab's measurements beside the simulator, on the same workloads", Args: cobra.NoArgs,
 		Long: `Reads what shoal lab run has left in its --dir, plays the same workloads under the same policies in the simulator, and prints
-both. Flows of ecmp, and those for which no path was reserved, take the paths that they took in the lab. Give the lab's shape
-where it is not the default one; the rate of its links is found in its workloads.`,
+both. Flows of ecmp, and those for which no path was reserved, take the paths that they took in the lab. The lab's shape and
+settings are those that its results tell; of results from before they did, give the shape where it is not the default one.`,
 		Example: "  shoal sim fabric compare --lab lab-results\n  shoal sim fabric compare --lab lab-results --policy ecmp,ark,shoal --model packets --output json"}
 	c.Flags().StringVar(&from, "lab", "lab-results", "`directory` of the lab's results")
 	// The workloads are the lab's, at its size, and what is compared is FCT.
 	f.bind(c, defaults, "sweep", "file", "qps", "seeds", "requests", "load", "scale", "min-tokens", "max-tokens", "zipf", "token-bytes", "prefill", "decode-step", "plots")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		d, err := f.draft(defaults)
-		if err != nil {
-			return err
-		}
 		if f.output == "csv" {
 			return fmt.Errorf("sim: compare has --output table and json")
 		}
-		if !f.given("rate") {
-			rate, err := study.LabRate(from)
-			if err != nil {
-				return err
-			}
-			if rate > 0 {
-				d.Scenario.Shape.Rate = rate
-			}
+		d, err := f.labDraft(from)
+		if err != nil {
+			return err
 		}
 		l, err := study.ReadLab(from, d.Scenario, d.Policies)
 		if err != nil {
@@ -223,4 +214,26 @@ where it is not the default one; the rate of its links is found in its workloads
 		return nil
 	}
 	return c
+}
+
+// labDraft is the lab's own scenario with the settings of the command line, which may not contradict what the results say.
+func (f *simFlags) labDraft(dir string) (study.Draft, error) {
+	own := study.NewDraft()
+	own.Policies = nil
+	var said []string
+	var err error
+	if own.Scenario, said, err = study.OfLab(dir); err != nil {
+		return own, err
+	}
+	d, err := f.draft(own)
+	if err != nil {
+		return d, err
+	}
+	for _, name := range said {
+		field := study.FieldByName(name)
+		if is, was := field.Get(&d.Scenario), field.Get(&own.Scenario); is != was {
+			return d, fmt.Errorf("sim: --%s is %s, and the results in %s were measured with %s; leave it out", name, is, dir, was)
+		}
+	}
+	return d, nil
 }

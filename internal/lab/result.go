@@ -41,6 +41,42 @@ type Header struct {
 	Uplinks  []string  `json:"uplinks"`
 	SampleMs int64     `json:"sample_ms"`
 	Started  time.Time `json:"started"`
+	// AnnouncedUs is how long before its bytes were there the policy knew of a flow, and Setup what the lab was. Older files
+	// have neither.
+	AnnouncedUs *int64 `json:"announced_us,omitempty"`
+	Setup       *Setup `json:"setup,omitempty"`
+}
+
+// Setup is what decides a run's result besides its workload and policy, in numbers that a simulator needs.
+type Setup struct {
+	Pods         int   `json:"pods"`
+	Leaves       int   `json:"leaves"` // of a pod
+	HostsPerLeaf int   `json:"hosts_per_leaf"`
+	Spines       int   `json:"spines"` // of a pod
+	Cores        int   `json:"cores"`
+	Rate         int64 `json:"rate"`     // of every link, in bit/s
+	Chunk        int   `json:"chunk"`    // bytes between two looks of a transfer at its path
+	DelayUs      int64 `json:"delay_us"` // for which messages about reservations are held back
+}
+
+// Setup is that of such a fabric with agents of these settings.
+func (c Config) Setup(chunk int, delay time.Duration) *Setup {
+	return &Setup{c.Pods, c.Leaves, c.HostsPerLeaf, c.Spines, c.Cores, c.Rate, chunk, delay.Microseconds()}
+}
+
+// differs names what is not the same in a kept run as in one that would be made now; empty: nothing that is known of both.
+func (h *Header) differs(now *Header) string {
+	switch {
+	case h.Digest != now.Digest:
+		return "another workload"
+	case h.Fabric != now.Fabric:
+		return "another fabric"
+	case h.AnnouncedUs != nil && *h.AnnouncedUs != *now.AnnouncedUs:
+		return fmt.Sprintf("flows that were announced %v ahead, not %v", time.Duration(*h.AnnouncedUs)*time.Microsecond, time.Duration(*now.AnnouncedUs)*time.Microsecond)
+	case h.Setup != nil && now.Setup != nil && *h.Setup != *now.Setup:
+		return fmt.Sprintf("another setup (%+v, not %+v)", *h.Setup, *now.Setup)
+	}
+	return ""
 }
 
 // FlowResult is one flow.

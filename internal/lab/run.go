@@ -62,7 +62,7 @@ type RunConfig struct {
 	Policies  []string
 	Workloads []*sim.Workload
 	// Dir is where every run leaves a file, and every workload. A run whose file is there is not run again, so that what
-	// was interrupted goes on; what was made from another workload or fabric is an error.
+	// was interrupted goes on; what was made from another workload, fabric, announcement or setup is an error.
 	Dir string
 	// Limit is how long a run may take after its last arrival. Flows that are under way then have failed.
 	Limit time.Duration
@@ -71,6 +71,8 @@ type RunConfig struct {
 	// Announce is how long before its arrival a flow is told to an Announcer, under policy shoal; 0: it is not. The others make
 	// nothing of it.
 	Announce time.Duration
+	// Setup goes into the results, for those who read them; nil: nothing.
+	Setup *Setup
 	// Progress is called about ten times a second, by one goroutine; nil: not at all.
 	Progress func(Progress)
 }
@@ -106,6 +108,7 @@ const (
 	MaxPolicies  = 16
 	MaxWorkloads = 1000
 	MinSample    = 10 * time.Millisecond
+	MaxAnnounce  = 10 * time.Second
 )
 
 // DefaultRun leaves open what has no default: network, sender, policies, workloads and directory.
@@ -128,6 +131,8 @@ func (c *RunConfig) Validate() error {
 		return fmt.Errorf("lab: run: a time limit of %v; give 1s to 24h", c.Limit)
 	case c.Sample < MinSample || c.Sample > time.Minute:
 		return fmt.Errorf("lab: run: samples every %v; give %v to 1m", c.Sample, MinSample)
+	case c.Announce < 0 || c.Announce > MaxAnnounce:
+		return fmt.Errorf("lab: run: flows are announced %v ahead; give 0 to %v", c.Announce, MaxAnnounce)
 	}
 	names := map[string]bool{}
 	for _, w := range c.Workloads {
@@ -211,11 +216,14 @@ type run struct {
 // do is the whole of a run; failed counts its flows that did not arrive.
 func (r *run) do(ctx context.Context) (failed int, err error) {
 	r.progress.Workload, r.progress.Policy, r.progress.Flows = r.w.Name, r.policy, len(r.w.Flows)
+	if a, ok := r.cfg.Sender.(Announcer); ok && r.policy == reserve.Shoal.String() && r.cfg.Announce > 0 {
+		r.lead, r.announcer = r.cfg.Announce, a
+	}
 	h := r.header()
 	path := filepath.Join(r.cfg.Dir, fileName(r.w.Name, r.policy))
 	switch kept, err := readHeader(path); {
-	case err == nil && (kept.Digest != h.Digest || kept.Fabric != h.Fabric):
-		return 0, fmt.Errorf("lab: run: %s comes from another workload or another fabric; give another directory for the results, or remove it", path)
+	case err == nil && kept.differs(h) != "":
+		return 0, fmt.Errorf("lab: run: %s comes from %s; give another directory for the results, or remove it", path, kept.differs(h))
 	case err == nil:
 		r.progress.Kept = true
 		r.report()
@@ -241,7 +249,7 @@ func (r *run) do(ctx context.Context) (failed int, err error) {
 // play sends the flows, and samples meanwhile.
 func (r *run) play(ctx context.Context) error {
 	last := r.w.Flows[len(r.w.Flows)-1].At
-	limited, cancel := context.WithTimeoutCause(ctx, last+r.cfg.Limit, fmt.Errorf("not done within the time limit, %v after the last arrival", r.cfg.Limit))
+	limited, cancel := context.WithTimeoutCause(ctx, r.lead+last+r.cfg.Limit, fmt.Errorf("not done within the time limit, %v after the last arrival", r.cfg.Limit))
 	defer cancel()
 	limited, stop := context.WithCancelCause(limited)
 	defer stop(nil)
@@ -249,10 +257,6 @@ func (r *run) play(ctx context.Context) error {
 	first, err := r.cfg.Network.SwitchCounters()
 	if err != nil {
 		return err
-	}
-	r.lead, r.announcer = 0, nil
-	if a, ok := r.cfg.Sender.(Announcer); ok && r.policy == reserve.Shoal.String() && r.cfg.Announce > 0 {
-		r.lead, r.announcer = r.cfg.Announce, a
 	}
 	r.start = time.Now().Add(r.lead)
 	sampled := make(chan error, 1)
@@ -384,7 +388,8 @@ func (r *run) report() {
 
 func (r *run) header() *Header {
 	return &Header{Format: resultFormat, Workload: r.w.Name, Title: r.w.Title, Digest: r.w.Digest(), QPS: r.w.QPS, Seed: r.w.Seed, Policy: r.policy,
-		Flows: len(r.w.Flows), Fabric: r.ways.digest, Spines: r.ways.spines, Uplinks: r.ways.uplinks, SampleMs: r.cfg.Sample.Milliseconds()}
+		Flows: len(r.w.Flows), Fabric: r.ways.digest, Spines: r.ways.spines, Uplinks: r.ways.uplinks, SampleMs: r.cfg.Sample.Milliseconds(),
+		AnnouncedUs: new(r.lead.Microseconds()), Setup: r.cfg.Setup}
 }
 
 // pause waits for d, or for the end of ctx, which is an error.

@@ -165,6 +165,71 @@ func TestWhatIsThereIsNotRunAgain(t *testing.T) {
 	}
 }
 
+// announcing is a script that is told ahead, and begins when the bytes are there.
+type announcing struct{ *script }
+
+func (a announcing) SendAt(ctx context.Context, policy string, f sim.Flow, ready time.Time, at func(paths ...int)) (Sent, error) {
+	if err := pause(ctx, time.Until(ready)); err != nil {
+		return Sent{}, err
+	}
+	return a.Send(ctx, policy, f, at)
+}
+
+// The result of another announcement is another result; the time limit counts from when the flows are ready.
+func TestAnnouncementAndSetupAreOfTheResult(t *testing.T) {
+	c, s, _ := comparison(t)
+	c.Sender, c.Policies, c.Workloads = announcing{s}, []string{"ecmp", "shoal"}, c.Workloads[:1]
+	c.Announce, c.Limit = 5*time.Second, 2*time.Second
+	c.Setup = Defaults().Setup(64<<10, time.Millisecond)
+	again := func() error {
+		var err error
+		synctest.Test(t, func(t *testing.T) { err = Run(t.Context(), c) })
+		return err
+	}
+	if err := again(); err != nil {
+		t.Fatal(err)
+	}
+	results, err := ReadResults(c.Dir)
+	if err != nil || len(results) != 2 {
+		t.Fatalf("%d results, %v", len(results), err)
+	}
+	for i, want := range []int64{0, 5_000_000} {
+		if r := results[i]; *r.AnnouncedUs != want || *r.Setup != *c.Setup || r.Setup.Rate != 100_000_000 || r.Setup.DelayUs != 1000 {
+			t.Errorf("%s: announced %d us ahead, setup %+v", r.Policy, *r.AnnouncedUs, *r.Setup)
+		}
+	}
+	if err := again(); err != nil {
+		t.Error(err)
+	}
+	c.Announce = time.Second
+	if err := again(); err == nil || !strings.Contains(err.Error(), "six,shoal.jsonl comes from flows that were announced 5s ahead, not 1s") {
+		t.Error(err)
+	}
+	c.Setup = Defaults().Setup(32<<10, time.Millisecond)
+	if err := again(); err == nil || !strings.Contains(err.Error(), "six,ecmp.jsonl comes from another setup") {
+		t.Error(err)
+	}
+	// Files from before say nothing of either.
+	for _, r := range results {
+		path := filepath.Join(c.Dir, fileName(r.Workload, r.Policy))
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, rest, _ := strings.Cut(string(text), "\n")
+		at := strings.Index(head, `,"announced_us"`)
+		if at < 0 {
+			t.Fatal(head)
+		}
+		if err := os.WriteFile(path, []byte(head[:at]+"}}\n"+rest), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := again(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestFailedFlowsAreCountedAndNamed(t *testing.T) {
 	c, s, _ := comparison(t)
 	s.fail = func(f sim.Flow) error {
@@ -236,6 +301,8 @@ func TestComparisonsOutOfRangeAreRefused(t *testing.T) {
 		{"1001 workloads", func(c *RunConfig) { c.Workloads = make([]*sim.Workload, MaxWorkloads+1) }},
 		{"no directory", func(c *RunConfig) { c.Dir = "" }},
 		{"time limit", func(c *RunConfig) { c.Limit = 0 }},
+		{"announced -1ns ahead", func(c *RunConfig) { c.Announce = -1 }},
+		{"announced 10.000000001s ahead", func(c *RunConfig) { c.Announce = MaxAnnounce + 1 }},
 		{"samples", func(c *RunConfig) { c.Sample = MinSample - 1 }},
 		{"workload name", func(c *RunConfig) { c.Workloads[1] = c.Workloads[0] }},
 		{"workload name", func(c *RunConfig) { c.Workloads[0].Name = "../x" }},

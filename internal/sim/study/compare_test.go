@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"shoal/internal/lab"
 	"shoal/internal/sim"
@@ -85,8 +86,41 @@ func TestFlowsOfTheLabTakeThePathsThatTheyTookThere(t *testing.T) {
 			}
 		}
 	}
-	if rate, err := LabRate(dir); err != nil || rate != 100_000_000 {
-		t.Errorf("a rate of %d: %v", rate, err)
+}
+
+// What a lab was is in its results; the titles of older ones tell the rate.
+func TestTheLabsShapeIsThatOfItsResults(t *testing.T) {
+	dir := labDir(t, map[string]int64{Base: 100, "shoal": 80})
+	s, said, err := OfLab(dir)
+	if err != nil || len(said) > 0 || s.Shape != LabScenario().Shape || s.Shape.Rate != 100_000_000 {
+		t.Errorf("%+v, %v, %v", s.Shape, said, err)
+	}
+	// The files as they would be from a lab with these settings: members are added to the first line.
+	set := func(policy, members string) {
+		files, _ := filepath.Glob(filepath.Join(dir, "*,"+policy+".jsonl"))
+		for _, f := range files {
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			head, rest, _ := strings.Cut(string(text), "\n")
+			head, _, _ = strings.Cut(strings.TrimSuffix(head, "}}"), `,"announced_us"`)
+			if err := os.WriteFile(f, []byte(head+members+"}}\n"+rest), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	const setup = `,"setup":{"pods":2,"leaves":2,"hosts_per_leaf":4,"spines":2,"cores":6,"rate":50000000,"chunk":1234,"delay_us":7000}`
+	set(Base, `,"announced_us":0`+setup)
+	set("shoal", `,"announced_us":2500000`+setup)
+	s, said, err = OfLab(dir)
+	want := Shape{Pods: 2, Leaves: 2, Hosts: 4, Spines: 2, Cores: 6, Rate: 50_000_000, Delay: s.Shape.Delay}
+	if err != nil || s.Shape != want || s.Control.Chunk != 1234 || s.Control.Notice != 2500*time.Millisecond || s.Control.Delay != 7500*time.Microsecond || len(said) != 8 {
+		t.Errorf("%+v, %+v, %v, %v", s.Shape, s.Control, said, err)
+	}
+	set("shoal", `,"announced_us":0`+strings.Replace(setup, "1234", "4321", 1))
+	if _, _, err := OfLab(dir); err == nil || !strings.Contains(err.Error(), "different labs") {
+		t.Error(err)
 	}
 }
 

@@ -23,7 +23,7 @@ type LabRun struct {
 	Without []string
 }
 
-// LabScenario is the lab's fabric with the settings that its agents have, bytes and times as they are there.
+// LabScenario is the lab's default fabric with the settings that its agents have, bytes and times as they are there.
 func LabScenario() Scenario {
 	s, l := Defaults(), lab.Defaults()
 	s.Shape = Shape{Pods: l.Pods, Leaves: l.Leaves, Hosts: l.HostsPerLeaf, Spines: l.Spines, Cores: l.Cores, Rate: l.Rate, Delay: 10 * time.Microsecond}
@@ -134,22 +134,57 @@ func errNothing(dir string) error {
 	return fmt.Errorf("study: no run in %s is of a policy that is asked for and can be simulated, on a workload that ecmp has played too; cuts are against ecmp", dir)
 }
 
-// LabRate is the rate of a lab's links, in bit/s, by what its workloads' titles say of their scale; 0 where they do not.
-func LabRate(dir string) (int64, error) {
+// OfLab is LabScenario as far as the results in a lab's directory do not say otherwise. said are the names of the fields that
+// they say; those of older labs say at most, in the titles of their workloads, what the rate of the links is.
+func OfLab(dir string) (s Scenario, said []string, err error) {
+	s = LabScenario()
 	results, err := lab.ReadResults(dir)
 	if err != nil {
-		return 0, err
+		return s, nil, err
 	}
-	_, rest, ok := strings.Cut(results[0].Title, "sizes / ")
+	var setup *lab.Setup
+	var ahead *int64
+	for _, r := range results {
+		if r.Setup != nil {
+			if setup != nil && *setup != *r.Setup {
+				return s, nil, fmt.Errorf("study: the runs in %s were made with different labs: %+v and %+v; compare them apart, each in a directory of its own", dir, *setup, *r.Setup)
+			}
+			setup = r.Setup
+		}
+		if r.AnnouncedUs != nil && r.Policy == "shoal" {
+			if ahead != nil && *ahead != *r.AnnouncedUs {
+				return s, nil, fmt.Errorf("study: the runs in %s were announced %d and %d us ahead; compare them apart, each in a directory of its own", dir, *ahead, *r.AnnouncedUs)
+			}
+			ahead = r.AnnouncedUs
+		}
+	}
+	if h := setup; h != nil {
+		s.Shape = Shape{Pods: h.Pods, Leaves: h.Leaves, Hosts: h.HostsPerLeaf, Spines: h.Spines, Cores: h.Cores, Rate: h.Rate, Delay: s.Shape.Delay}
+		s.Control.Chunk = int64(h.Chunk)
+		s.Control.Delay += time.Duration(h.DelayUs) * time.Microsecond
+		said = append(said, "pods", "leaves", "hosts", "spines", "cores", "rate", "chunk")
+	} else if rate := titleRate(results[0].Title); rate > 0 {
+		s.Shape.Rate = rate
+	}
+	if ahead != nil {
+		s.Control.Notice = time.Duration(*ahead) * time.Microsecond
+		said = append(said, "notice")
+	}
+	return s, said, nil
+}
+
+// titleRate is the rate of a lab's links, in bit/s, by what its workload's title says of its scale; 0 where it does not.
+func titleRate(title string) int64 {
+	_, rest, ok := strings.Cut(title, "sizes / ")
 	if !ok {
-		return 0, nil
+		return 0
 	}
 	digits, _, _ := strings.Cut(rest, ",")
 	scale, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || scale < 1 {
-		return 0, nil
+		return 0
 	}
-	return Defaults().Shape.Rate / scale, nil
+	return Defaults().Shape.Rate / scale
 }
 
 // portsOf are source ports that lead to the paths which the flows of a run took without a reservation; 0 for the others.
