@@ -280,12 +280,15 @@ func (p *paths) apiStart(w http.ResponseWriter, r *http.Request) error {
 	in := p.issuedIn(q.ID)
 	var g reserve.Grant
 	var turn *waitingTurn
-	held := false
+	what := ended
 	if in != nil {
-		g, turn, held = p.start(q.ID)
+		g, turn, what = p.start(q.ID)
 	}
-	if !held {
+	switch what {
+	case ended:
 		return badRequest{fmt.Errorf("agent: reservation %d is not held any more; reserve anew", q.ID)}
+	case waited:
+		return badRequest{fmt.Errorf("agent: reservation %d waits for its turn already; whoever asked first is told, by another line of that answer", q.ID)}
 	}
 	p.issue(in, &g)
 	return p.replyInTurn(w, r, in, in.reply(&g), turn)

@@ -98,16 +98,19 @@ func (p *paths) await(ctx context.Context, id uint64, w *waitingTurn) (*reserve.
 	case <-ctx.Done():
 	}
 	p.table(func(t *reserve.Table, now, wall time.Duration) {
-		delete(p.turns.waiting, id)
-		select {
-		case g := <-w.granted: // at the same moment
+		if p.turns.waiting[id] == w {
+			delete(p.turns.waiting, id)
+			t.Release(now, wall, id)
+			return
+		}
+		select { // it was taken out to be told something, at the same moment
+		case g := <-w.granted:
 			if g != nil {
 				for i := range g.Legs {
 					t.Release(now, wall, g.Legs[i].ID)
 				}
 			}
 		default:
-			t.Release(now, wall, id)
 		}
 	})
 	return nil, ctx.Err()
@@ -151,24 +154,40 @@ func (p *paths) reserveAt(ctx context.Context, to *ways, req reserve.Request, re
 	if !g.Queued { // a policy that announces nothing
 		return g, nil, nil
 	}
-	g, w, held := p.start(id)
-	if !held {
+	var what started
+	if g, w, what = p.start(id); what == ended {
 		return p.reserve(to, req)
 	}
 	return g, w, nil
 }
 
-// start begins an Intent, or has it wait; false: it has ended.
-func (p *paths) start(id uint64) (g reserve.Grant, w *waitingTurn, held bool) {
+// started is what became of an Intent that was to begin.
+type started uint8
+
+const (
+	begun  started = iota // it moves, or waits for its turn
+	ended                 // the table does not hold it any more
+	waited                // somebody waits for its turn already, who is the one to be told
+)
+
+// start begins an Intent, or has it wait: w says for what.
+func (p *paths) start(id uint64) (g reserve.Grant, w *waitingTurn, what started) {
 	p.table(func(t *reserve.Table, now, wall time.Duration) {
-		if held = t.Start(now, wall, id, &g); !held || !g.Queued {
+		if x := p.turns.waiting[id]; x != nil && x.granted != nil {
+			what = waited
+			return
+		}
+		if !t.Start(now, wall, id, &g) {
+			what = ended
+		}
+		if what == ended || !g.Queued {
 			delete(p.turns.waiting, id)
 			return
 		}
 		w = &waitingTurn{granted: make(chan *reserve.Grant, 1)}
 		p.turns.waiting[id] = w
 	})
-	return g, w, held
+	return g, w, what
 }
 
 // end releases a reservation, whoever waits for it.

@@ -1,0 +1,130 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// asked is a question to the admin API whose answer comes in lines.
+type asked struct {
+	status int
+	lines  chan ReserveReply // closed at the end
+	leave  func()
+}
+
+// ask asks, and leaves when the test ends.
+func ask(t *testing.T, a *Agent, path string, in any) *asked {
+	t.Helper()
+	b, err := json.Marshal(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, "POST", "http://"+a.Addrs().Admin+path, bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(leave)
+	q := &asked{res.StatusCode, make(chan ReserveReply, 4), leave}
+	go func() {
+		defer close(q.lines)
+		defer res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			io.Copy(io.Discard, res.Body)
+			return
+		}
+		for d := json.NewDecoder(res.Body); ; {
+			var r ReserveReply
+			if d.Decode(&r) != nil {
+				return
+			}
+			q.lines <- r
+		}
+	}()
+	return q
+}
+
+// next is the next line, in the state that it should have.
+func (q *asked) next(t *testing.T, state string) ReserveReply {
+	t.Helper()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case r, more := <-q.lines:
+		if !more || r.State != state {
+			t.Fatalf("%+v (%v), want one that is %s", r, more, state)
+		}
+		return r
+	case <-late.C:
+		t.Fatalf("no line within %v, want one that is %s", patience, state)
+		return ReserveReply{}
+	}
+}
+
+// waitingShoal starts agents under policy shoal that wait, the first of which sends for very long: its first reservation.
+func waitingShoal(t *testing.T, hosts int, change func(i int, c *Config)) (all []*Agent, first ReserveReply) {
+	t.Helper()
+	all = pathShoal(t, hosts, 2, func(i int, c *Config) {
+		c.Paths.Policy, c.Paths.Lease = "shoal", time.Minute
+		if change != nil {
+			change(i, c)
+		}
+	})
+	until(t, "nothing is stale", func() bool { return tableOf(t, all[0]).Schedule.Mode == "waiting" })
+	return all, ask(t, all[0], "/v1/paths/reserve", ReserveRequest{Peer: "h1", Bytes: 1 << 40}).next(t, "granted") // 88 s, as it is predicted
+}
+
+// waiting reports whether so many own transfers wait, for the table and for the agent.
+func waiting(t *testing.T, a *Agent, n int) func() bool {
+	return func() bool {
+		a.mu.Lock()
+		kept := len(a.paths.turns.waiting)
+		a.mu.Unlock()
+		return kept == n && tableOf(t, a).Counters[pathWaiting] == int64(n)
+	}
+}
+
+// Whoever asked first is told of the turn; asking again takes nothing from it.
+func TestAWaitingReservationIsStartedOnce(t *testing.T) {
+	all, first := waitingShoal(t, 2, nil)
+	one := ask(t, all[0], "/v1/paths/reserve", ReserveRequest{Peer: "h1", Bytes: 1 << 20})
+	id := one.next(t, "queued").ID
+	intent := ask(t, all[0], "/v1/paths/reserve", ReserveRequest{Peer: "h1", Bytes: 1 << 30, Intent: true}).next(t, "intended").ID
+	two := ask(t, all[0], "/v1/paths/start", HoldRequest{ID: intent})
+	two.next(t, "queued")
+	until(t, "both wait", waiting(t, all[0], 2))
+	for _, id := range []uint64{id, intent} {
+		again := ask(t, all[0], "/v1/paths/start", HoldRequest{ID: id})
+		if again.status != http.StatusBadRequest {
+			t.Fatalf("%d for starting what waits already", again.status)
+		}
+		again.leave()
+	}
+	post[struct{}](t, all[0], "/v1/paths/release", HoldRequest{ID: first.ID})
+	g := one.next(t, "granted")
+	if g.ID != id || len(g.Legs) != 1 {
+		t.Fatalf("%+v", g)
+	}
+	if again := ask(t, all[0], "/v1/paths/start", HoldRequest{ID: id}).next(t, "granted"); len(again.Legs) != 1 || again.Legs[0].ID != id {
+		t.Fatalf("%+v: what moves can be asked for again", again)
+	}
+	one.leave()
+	if r, _ := post[RenewReply](t, all[0], "/v1/paths/renew", HoldRequest{ID: id, Left: 1}); !r[0].Held {
+		t.Fatal("who was granted and goes loses what moves")
+	}
+	post[struct{}](t, all[0], "/v1/paths/release", HoldRequest{ID: id})
+	if g := two.next(t, "granted"); g.ID != intent {
+		t.Fatalf("%+v", g)
+	}
+	until(t, "nobody waits", waiting(t, all[0], 0))
+}
