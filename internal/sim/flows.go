@@ -108,7 +108,7 @@ func ReadWorkload(r io.Reader, name string) (*Workload, error) {
 func (w *Workload) remark(text string) {
 	var qps float64
 	var seed uint64
-	if n, err := fmt.Sscanf(text, "qps %g seed %d", &qps, &seed); n == 2 && err == nil && qps > 0 && qps <= 10_000 {
+	if n, err := fmt.Sscanf(text, "qps %g seed %d", &qps, &seed); n == 2 && err == nil && qps > 0 && qps <= MaxQPS {
 		w.QPS, w.Seed = qps, seed
 	} else if w.Title == "" {
 		w.Title = text

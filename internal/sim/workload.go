@@ -33,6 +33,7 @@ const (
 	MaxFlowBytes = 1 << 40
 	MaxFlowTime  = 24 * time.Hour
 	MaxFlowLine  = 4096 // bytes
+	MaxQPS       = 10_000
 
 	maxFlowHosts = 4096
 )
@@ -77,8 +78,8 @@ func (c WorkloadConfig) On(sources, sinks int, rate int64) WorkloadConfig {
 // Validate reports the first field that is out of its range.
 func (c WorkloadConfig) Validate() error {
 	switch {
-	case !(c.QPS >= 0.01 && c.QPS <= 10_000):
-		return fmt.Errorf("sim: workload: %g requests a second; give 0.01 to 10000", c.QPS)
+	case !(c.QPS >= 0.01 && c.QPS <= MaxQPS):
+		return fmt.Errorf("sim: workload: %g requests a second; give 0.01 to %d", c.QPS, MaxQPS)
 	case c.Requests < 1 || c.Requests > MaxFlows:
 		return fmt.Errorf("sim: workload: %d requests; give 1 to %d", c.Requests, MaxFlows)
 	case float64(c.Requests)/c.QPS > MaxFlowTime.Seconds()/2:

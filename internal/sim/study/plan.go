@@ -94,7 +94,7 @@ func (p *Plan) Validate() error {
 			return fmt.Errorf("study: %d rates and %d seeds; give at least one rate, and 1 to %d seeds", len(p.QPS), len(p.Seeds), MaxSeeds)
 		}
 		for i, q := range p.QPS {
-			if !(q >= 0.01 && q <= 10_000) || slices.Contains(p.QPS[:i], q) {
+			if !(q >= 0.01 && q <= sim.MaxQPS) || slices.Contains(p.QPS[:i], q) {
 				return fmt.Errorf("study: qps %g is given twice, or is not within 0.01 to 10000", q)
 			}
 		}
@@ -116,7 +116,7 @@ func (p *Plan) Validate() error {
 			}
 		}
 		for _, q := range p.QPS {
-			if err := s.workload(q, 1).Validate(); err != nil {
+			if err := s.validateRate(q); err != nil {
 				return err
 			}
 		}

@@ -80,6 +80,7 @@ const (
 	MaxHosts    = 4096
 	MaxSwitches = 4096
 	MaxRate     = 10_000_000_000_000
+	maxShape    = 4096
 )
 
 // Defaults is the paper's set-up as a fluid: 2 leaves with 8 hosts each, 4 spines, all links 100 Gb/s.
@@ -98,6 +99,9 @@ func Defaults() Scenario {
 // Validate reports the first setting that is out of its range.
 func (s *Scenario) Validate() error {
 	h := &s.Shape
+	if most := max(h.Pods, h.Leaves, h.Hosts, h.Spines, h.Cores); most > maxShape { // so that their products fit
+		return fmt.Errorf("study: %d of pods, leaves, hosts, spines or cores; at most %d of each can be simulated", most, maxShape)
+	}
 	switches := h.Pods*(h.Leaves+h.Spines) + h.Cores
 	switch {
 	case h.Pods < 1 || h.Leaves < 1 || h.Hosts < 1 || h.Spines < 1 || h.Cores < 0:
@@ -124,23 +128,36 @@ func (s *Scenario) Validate() error {
 		return fmt.Errorf("study: hosts-believe %.40q does not exist; use %s, %s or %s", s.Believe, Truth, WrongSeed, Nothing)
 	case !(s.Load >= 0.01 && s.Load <= 1000):
 		return fmt.Errorf("study: load is %g; give 0.01 to 1000", s.Load)
-	case s.Workload.Requests < 1:
-		return fmt.Errorf("study: requests is %d; give 1 or more", s.Workload.Requests)
+	case s.Workload.Requests < 1 || s.Workload.Requests > sim.MaxFlows:
+		return fmt.Errorf("study: requests is %d; give 1 to %d", s.Workload.Requests, sim.MaxFlows)
 	case s.Prefill < 0 || s.DecodeStep < 0 || s.Prefill > time.Hour || s.DecodeStep > time.Hour:
 		return fmt.Errorf("study: prefill %v and decode-step %v; give 0 to 1h", s.Prefill, s.DecodeStep)
 	}
+	c := s.Control
+	if err := c.Validate(); err != nil {
+		return err
+	}
 	w := s.workload(1, 1)
+	w.QPS = sim.MaxQPS // the real rates are a plan's
 	if err := w.Validate(); err != nil {
 		return err
 	}
-	c := s.Control
 	if f := c.Failure.Switch; f != "" {
 		n := s.network()
 		if !slices.ContainsFunc(n.Switches, func(x ecmp.Switch) bool { return x.Name == f }) {
 			return fmt.Errorf("study: fail is %.40q, and no switch has that name; they are called leaf0, spine0 and so on", f)
 		}
 	}
-	return c.Validate()
+	return nil
+}
+
+// validateRate says whether a plan can have this rate.
+func (s *Scenario) validateRate(qps float64) error {
+	w := s.workload(qps, 1)
+	if err := w.Validate(); err != nil {
+		return fmt.Errorf("%w (%d requests at qps %g; load %g multiplies both, scale %d the rate: change one of these)", err, s.Workload.Requests, qps, s.Load, s.Control.Scale)
+	}
+	return nil
 }
 
 // workload is the configuration of one point's.

@@ -264,6 +264,12 @@ func TestWhatCannotBeIsRefusedByName(t *testing.T) {
 		"leaves":                 {"leaves", "1"},
 		"cores is 4":             {"cores", "4"},
 		"at most 4096":           {"hosts", "5000"},
+		"9223372036854775807 of": {"spines", "9223372036854775807"},
+		"4611686018427387904 of": {"hosts", "4611686018427387904"},
+		"4294967296 of":          {"leaves", "4294967296"},
+		"give 1 to 100000":       {"requests", "9223372036854775807"},
+		"scale 1000 the rate":    {"scale", "1000"},
+		"scale is 92233":         {"scale", "9223372036854775807"},
 		"rate":                   {"rate", "5"},
 		"link-delay":             {"link-delay", "-1s"},
 		"load":                   {"load", "0"},
@@ -295,6 +301,19 @@ func TestWhatCannotBeIsRefusedByName(t *testing.T) {
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", set, err, want)
+		}
+	}
+}
+
+// What a plan plays is checked at its own rates: many requests are no matter at a high one.
+func TestRequestsAreCheckedAtTheRatesOfThePlan(t *testing.T) {
+	for qps, ok := range map[string]bool{"25": true, "1": false, "1,25": false} {
+		d := NewDraft()
+		if err := errors.Join(d.Set("requests", "50000"), d.Set("qps", qps)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Plan(); (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "50000 requests at qps 1;") {
+			t.Errorf("50000 requests at %s: %v", qps, err)
 		}
 	}
 }
