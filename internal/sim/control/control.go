@@ -72,9 +72,19 @@ type Config struct {
 
 	Reserve reserve.Config
 
-	// Sample is how often Result.Samples are taken; 0: never.
+	// Sample is how often Result.Samples are taken; 0: never. A run that has MaxSamples of them drops every other one, and
+	// takes them half as often.
 	Sample time.Duration
 }
+
+// Limits of a run.
+const (
+	MaxSamples = 100_000
+	MaxMice    = 1_000_000
+	minSample  = time.Millisecond
+	// maxNotice leaves room below reserve.MaxReady for rounding, and for what else a receiver's clock may be wrong by.
+	maxNotice = reserve.MaxReady - time.Minute
+)
 
 // Mice are short flows between random hosts, of which no policy knows, over random ports.
 type Mice struct {
@@ -108,7 +118,7 @@ func (c *Config) Validate() error {
 	}{
 		{"scale", c.Scale, 1, 1_000_000}, {"delay", int64(c.Delay), 0, int64(10 * time.Second)}, {"jitter", int64(c.Jitter), 0, int64(10 * time.Second)},
 		{"skew", int64(c.Skew), 0, int64(time.Minute)}, {"round", int64(c.Round), int64(time.Millisecond), int64(time.Hour)},
-		{"notice", int64(c.Notice), 0, int64(reserve.MaxReady)}, {"chunk", c.Chunk, 1, reserve.MaxBytes}, {"renew", int64(c.Renew), int64(time.Millisecond), int64(time.Hour)},
+		{"notice", int64(c.Notice), 0, int64(maxNotice)}, {"chunk", c.Chunk, 1, reserve.MaxBytes}, {"renew", int64(c.Renew), int64(time.Millisecond), int64(time.Hour)},
 		{"hedera", int64(c.Hedera), int64(time.Millisecond), int64(time.Hour)}, {"mice bytes", c.Mice.Bytes, 1, 1 << 40}, {"sample", int64(c.Sample), 0, int64(time.Hour)},
 		{"failure at", int64(c.Failure.At), 0, int64(24 * time.Hour)}, {"failure converge", int64(c.Failure.Converge), 0, int64(time.Hour)},
 		{"failure learn", int64(c.Failure.Learn), 0, int64(time.Hour)},
@@ -118,6 +128,8 @@ func (c *Config) Validate() error {
 		}
 	}
 	switch {
+	case c.Sample > 0 && c.Sample < minSample:
+		return fmt.Errorf("control: sample is %v; give 0 for none, or %v and more", c.Sample, minSample)
 	case !(c.Loss >= 0 && c.Loss < 1):
 		return fmt.Errorf("control: a loss of %g; give a part from 0 to below 1", c.Loss)
 	case !(c.Mice.Share >= 0 && c.Mice.Share <= 1):

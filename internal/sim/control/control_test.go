@@ -159,6 +159,10 @@ func TestWhatCannotBeRunIsRefusedByName(t *testing.T) {
 		"delay is -1":                  func(c *Config) { c.Delay = -1 },
 		"a loss of 1":                  func(c *Config) { c.Loss = 1 },
 		"mice of 2":                    func(c *Config) { c.Mice.Share = 2 },
+		"give larger mice":             func(c *Config) { c.Mice = Mice{Share: 0.3, Bytes: 1} },
+		"sample is 1ns":                func(c *Config) { c.Sample = 1 },
+		"renew is 1":                   func(c *Config) { c.Renew = 1 },
+		"notice is 600000000000":       func(c *Config) { c.Notice = 10 * time.Minute },
 		`no switch "spine9"`:           func(c *Config) { c.Failure.Switch = "spine9" },
 		`no switch is called "leaf0"`:  func(c *Config) { c.Failure.Switch = "leaf0" },
 		"Lease is":                     func(c *Config) { c.Reserve.Lease = 0 },
@@ -169,9 +173,37 @@ func TestWhatCannotBeRunIsRefusedByName(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
+	for i := range w.Flows {
+		w.Flows[i].At = 0
+	}
+	if _, err := Run(network(t, fabric.LeafSpine(2, 8, 4, rate)), w, with("ecmp", func(c *Config) { c.Mice.Share = 0.1 }), nil); err == nil || !strings.Contains(err.Error(), "come at once") {
+		t.Error(err)
+	}
 	w.Flows[3].Dst = 16
 	if _, err := Run(network(t, fabric.LeafSpine(2, 8, 4, rate)), w, Defaults(), nil); err == nil || !strings.Contains(err.Error(), "host 16") {
 		t.Error(err)
+	}
+}
+
+// The longest notice and the worst clocks, in full size and very small: times that would lie too far ahead for a table, or
+// between two picoseconds.
+func TestTheLimitsOfTimesCanBeRun(t *testing.T) {
+	for _, scale := range []int64{1, 100_000} {
+		w := paperWorkload(t, 0.05, 5, scale, 1)
+		play(t, w, with("shoal", func(c *Config) { c.Notice, c.Skew, c.Scale = maxNotice, time.Minute, scale }))
+		play(t, w, with("shoal", func(c *Config) {
+			c.Sample, c.Renew, c.Round, c.Scale = time.Millisecond, 20*time.Millisecond, 20*time.Millisecond, scale
+		}))
+	}
+}
+
+// A long run has as many samples as any, over all of its time.
+func TestSamplesAreBounded(t *testing.T) {
+	w := &sim.Workload{Flows: []sim.Flow{{Dst: 8, Bytes: 1}, {ID: 1, At: 150 * time.Second, Dst: 8, Bytes: 1}}}
+	r := play(t, w, with("ecmp", func(c *Config) { c.Sample = time.Millisecond }))
+	n := len(r.Samples)
+	if n <= MaxSamples/2 || n > MaxSamples || r.Samples[1].At != 2*time.Millisecond || r.Samples[n-1].At < 149*time.Second {
+		t.Errorf("%d samples, the second at %v, the last at %v", n, r.Samples[1].At, r.Samples[n-1].At)
 	}
 }
 

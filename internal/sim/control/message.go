@@ -1,6 +1,7 @@
 package control
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -179,23 +180,32 @@ func (r *run) merge(n int32, h *host) {
 	}
 }
 
-// startMice lets the first of the short flows come.
-func (r *run) startMice() {
-	if r.cfg.Mice.Share > 0 {
-		r.timers.Push(r.mouseGap(), timer{kind: mouse})
+// startMice lets the first of the short flows come: together they have their share of the bytes, over the time in which
+// transfers come.
+func (r *run) startMice() error {
+	if r.cfg.Mice.Share == 0 {
+		return nil
 	}
-}
-
-// mouseGap is the time to the next: together they have their share of the bytes, over the time in which transfers come.
-func (r *run) mouseGap() sim.Time {
 	var bytes int64
 	for i := range r.w.Flows {
 		bytes += r.w.Flows[i].Bytes
 	}
 	span := sim.Of(r.w.Flows[len(r.w.Flows)-1].At)
 	count := r.cfg.Mice.Share * float64(bytes) / float64(max(1, r.cfg.Mice.Bytes/r.cfg.Scale))
-	return sim.Time(r.mice.ExpFloat64() * float64(span) / count)
+	switch r.miceGap = float64(span) / count; {
+	case span == 0:
+		return errors.New("control: mice come over the time in which transfers come, and all of these come at once; leave mice out, or give transfers with different starts")
+	case count > MaxMice:
+		return fmt.Errorf("control: a share of %g in mice of %d bytes is %.0f of them; at most %d are simulated: give larger mice, a smaller share, or fewer transfers", r.cfg.Mice.Share, r.cfg.Mice.Bytes, count, MaxMice)
+	case r.miceGap < float64(sim.Nanosecond):
+		return fmt.Errorf("control: %.0f mice in the %v in which transfers come; give larger mice, a smaller share, or transfers over a longer time", count, span)
+	}
+	r.timers.Push(r.nextMouse(), timer{kind: mouse})
+	return nil
 }
+
+// nextMouse is when another one comes.
+func (r *run) nextMouse() sim.Time { return r.net.Now() + sim.Time(r.mice.ExpFloat64()*r.miceGap) }
 
 // mouse starts one, between any two hosts. They come as long as transfers do.
 func (r *run) mouse() {
@@ -209,5 +219,5 @@ func (r *run) mouse() {
 		r.begin(-1, src, dst, max(1, r.cfg.Mice.Bytes/r.cfg.Scale), anyPort(r.mice), fabric.First)
 		r.res.Counts.Mice++
 	}
-	r.timers.Push(r.net.Now()+r.mouseGap(), timer{kind: mouse})
+	r.timers.Push(r.nextMouse(), timer{kind: mouse})
 }

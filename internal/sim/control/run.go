@@ -40,6 +40,8 @@ type run struct {
 	losses, delays, mice, routes *rand.Rand
 
 	messages messages
+	miceGap  float64 // mean time between two mice, ps
+	sampling time.Duration
 	res      *Result
 }
 
@@ -117,6 +119,8 @@ func Run(net fabric.Network, w *sim.Workload, cfg Config, progress Progress) (*R
 			r.arrived(e.Tag)
 		case net.Now() >= limit:
 			return nil, r.stuck()
+		case r.res.Counts.Mice > 2*MaxMice:
+			return nil, fmt.Errorf("control: %s: more than %d mice, and %d of %d transfers have ended; give a smaller share of mice, larger ones, or transfers that come over a longer time", cfg.Policy, 2*MaxMice, r.done, len(r.jobs))
 		default:
 			_, t := r.timers.Pop()
 			r.due(t)
@@ -159,7 +163,7 @@ func (r *run) prepare() error {
 	if r.cfg.Policy == "hedera" {
 		r.timers.Push(r.at(r.cfg.Hedera), timer{kind: reassign})
 	}
-	if r.cfg.Sample > 0 {
+	if r.sampling = r.cfg.Sample; r.sampling > 0 {
 		r.timers.Push(0, timer{kind: sample})
 	}
 	if f := r.cfg.Failure; f.Switch != "" {
@@ -170,8 +174,7 @@ func (r *run) prepare() error {
 		r.timers.Push(r.at(f.At+f.Converge), timer{kind: converged})
 		r.timers.Push(r.at(f.At+f.Learn), timer{kind: learned})
 	}
-	r.startMice()
-	return nil
+	return r.startMice()
 }
 
 // at is the network's time for one of the control plane.
@@ -228,7 +231,7 @@ func (r *run) due(t timer) {
 		r.learn()
 	case sample:
 		r.sample()
-		r.timers.Push(r.after(r.cfg.Sample), t)
+		r.timers.Push(r.after(r.sampling), t)
 	}
 }
 
@@ -323,6 +326,13 @@ func (r *run) finish() (*Result, error) {
 
 // sample notes what is under way.
 func (r *run) sample() {
+	if all := r.res.Samples; len(all) == MaxSamples {
+		for i := range MaxSamples / 2 {
+			all[i] = all[2*i]
+		}
+		r.res.Samples = all[:MaxSamples/2]
+		r.sampling *= 2
+	}
 	s := Sample{At: r.now()}
 	for i := range r.legs {
 		l := &r.legs[i]
