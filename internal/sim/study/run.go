@@ -102,6 +102,11 @@ func Run(ctx context.Context, p *Plan, c RunConfig) ([]*Result, error) {
 // one makes one run.
 func one(ctx context.Context, p *Plan, at Point, c *RunConfig, tell func(float64, int64)) (*Result, error) {
 	start := time.Now()
+	defer func() { // a broken invariant: whose, and the stack follows
+		if v := recover(); v != nil {
+			panic(fmt.Sprintf("study: %s: %v", p.title(at), v))
+		}
+	}()
 	res, err := c.simulate(p, at, func(part float64, packets int64) bool {
 		tell(part, packets)
 		return ctx.Err() == nil

@@ -188,10 +188,20 @@ func TestADamagedResultIsNamed(t *testing.T) {
 
 func TestAFailureSaysWhichRun(t *testing.T) {
 	p := small(Base)
-	_, err := Run(t.Context(), p, RunConfig{simulate: func(*Plan, Point, tick) (*control.Result, error) { return nil, errors.New("lost its way") }})
+	_, err := Run(t.Context(), p, RunConfig{Workers: 1, simulate: func(*Plan, Point, tick) (*control.Result, error) { return nil, errors.New("lost its way") }})
 	if err == nil || !strings.Contains(err.Error(), "qps10-seed1, ecmp: lost its way") {
 		t.Error(err)
 	}
+}
+
+func TestAPanicSaysWhichRun(t *testing.T) {
+	p := small(Base)
+	defer func() {
+		if got := fmt.Sprint(recover()); got != "study: qps10-seed1, ecmp: 3 is not 4" {
+			t.Error(got)
+		}
+	}()
+	one(t.Context(), p, p.Points()[0], &RunConfig{simulate: func(*Plan, Point, tick) (*control.Result, error) { panic("3 is not 4") }}, func(float64, int64) {})
 }
 
 // The workload follows from seed and rate alone: policies and variants play the same one.
