@@ -44,16 +44,21 @@ func (p *paths) hold(ctx context.Context, w *ways, policy reserve.Policy, bytes 
 		h.fallback = true
 		return h, pauseUntil(ctx, ready)
 	}
-	g, turn, err := p.reserveAt(ctx, w, reserve.Request{Bytes: bytes, Policy: policy}, ready)
+	req := reserve.Request{Bytes: bytes, Policy: policy}
+	g, turn, err := p.reserveAt(ctx, w, req, ready)
 	if turn != nil {
 		granted, err := p.await(ctx, g.ID, turn)
-		switch {
-		case err != nil:
+		if err != nil {
 			return h, err
-		case granted == nil:
-			return h, fmt.Errorf("agent: the reservation to %s was released while it waited for its turn", w.target.peer)
 		}
-		g = *granted
+		if granted != nil {
+			g = *granted
+		} else { // it has lapsed, so it has waited for longer than anybody has to
+			req.Policy = reserve.Least
+			if g, _, err = p.reserve(w, req); err != nil {
+				return h, err
+			}
+		}
 	}
 	h.legs, h.fallback = g.Legs, g.Fallback
 	return h, err

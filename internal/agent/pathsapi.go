@@ -181,7 +181,11 @@ func (p *paths) replyInTurn(w http.ResponseWriter, r *http.Request, to *ways, re
 		return nil
 	case g == nil:
 		p.forgetIssued(reply.ID)
-		return lines.Encode(ReserveReply{State: "ended", ID: reply.ID, Reason: "it was released while it waited"})
+		end := ReserveReply{State: "ended", ID: reply.ID, Reason: "it was released while it waited"}
+		if turn.lapsed {
+			end.Reason = "it has lapsed while it waited: this agent stood still, or the clock was set back; reserve anew"
+		}
+		return lines.Encode(end)
 	}
 	p.issue(to, g)
 	return lines.Encode(to.reply(g))

@@ -30,11 +30,11 @@ type ReserveRequest struct {
 
 // ReserveReply answers it, and StartRequest: one line of JSON, and while State is queued another one once it is granted.
 type ReserveReply struct {
-	State    string      `json:"state"` // granted, queued or intended; ended: released while it was queued
+	State    string      `json:"state"` // granted, queued or intended; ended: released while it was queued, or lapsed
 	ID       uint64      `json:"id"`    // 0 where nothing is held: nothing to renew or release
 	LeaseMS  int64       `json:"lease_ms,omitempty"`
 	Fallback bool        `json:"fallback,omitempty"` // by ECMP: every path is taken, or none is known
-	Reason   string      `json:"reason,omitempty"`   // why none is known
+	Reason   string      `json:"reason,omitempty"`   // why none is known, or why it has ended
 	Legs     []LegStatus `json:"legs,omitempty"`
 }
 

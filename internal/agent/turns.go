@@ -16,6 +16,7 @@ import (
 // turns are the own transfers that wait or are announced. The agent's lock guards them.
 type turns struct {
 	waiting map[uint64]*waitingTurn
+	lapsed  uint64 // reservations, as the table counted them when all that wait were last looked through
 	ids     []uint64
 	timer   *time.Timer
 	due     time.Duration             // for when the timer is set; 0: it is not
@@ -26,6 +27,7 @@ type turns struct {
 type waitingTurn struct {
 	granted chan *reserve.Grant // holds one; a nil grant: the reservation has ended. nil: the bytes are not there yet
 	ready   time.Duration       // by the wall clock, as it was announced
+	lapsed  bool                // of one that has ended: by itself, nobody has released it
 }
 
 // maxAdmits bounds how many rounds of admissions follow one another at once.
@@ -38,14 +40,35 @@ func (p *paths) admit(n *node.Node, now time.Duration) {
 		for range maxAdmits {
 			p.turns.ids, next = t.Admit(now, wall, p.turns.ids[:0])
 			if len(p.turns.ids) == 0 {
-				return
+				break
 			}
 			for _, id := range p.turns.ids {
 				p.turn(t, now, wall, id)
 			}
 		}
+		p.lapse(t)
 	})
 	p.wake(now, next)
+}
+
+// lapse tells those of whose reservation the table holds nothing any more: this process has stood still, or the wall clock was
+// set back, for so long that it lapsed before it could be given up.
+func (p *paths) lapse(t *reserve.Table) {
+	n := t.Stats().Lapsed
+	if n == p.turns.lapsed {
+		return
+	}
+	p.turns.lapsed = n
+	for id, w := range p.turns.waiting {
+		if t.Holds(id) {
+			continue
+		}
+		delete(p.turns.waiting, id)
+		if w.granted != nil {
+			w.lapsed = true
+			w.granted <- nil
+		}
+	}
 }
 
 // turn starts one, or puts it off where its bytes are not there yet.
@@ -62,7 +85,7 @@ func (p *paths) turn(t *reserve.Table, now, wall time.Duration, id uint64) {
 	default:
 		g := new(reserve.Grant)
 		if !t.Start(now, wall, id, g) {
-			g = nil
+			g, w.lapsed = nil, true
 		} else if g.Queued {
 			return
 		}

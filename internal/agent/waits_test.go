@@ -6,8 +6,11 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
+
+	"shoal/internal/reserve"
 )
 
 // asked is a question to the admin API whose answer comes in lines.
@@ -127,4 +130,38 @@ func TestAWaitingReservationIsStartedOnce(t *testing.T) {
 		t.Fatalf("%+v", g)
 	}
 	until(t, "nobody waits", waiting(t, all[0], 0))
+}
+
+// standStill has the table find that an hour has passed in which nothing gave a sign of life.
+func standStill(a *Agent) {
+	a.paths.table(func(t *reserve.Table, now, wall time.Duration) { t.Tick(now+time.Hour, wall) })
+}
+
+// What lapses while it waits is told so: a client by a last line, the mover goes without a turn, an announcement is forgotten.
+func TestWhatLapsesWhileItWaitsIsTold(t *testing.T) {
+	all, _ := waitingShoal(t, 2, nil)
+	q := ask(t, all[0], "/v1/paths/reserve", ReserveRequest{Peer: "h1", Bytes: 1 << 20})
+	id := q.next(t, "queued").ID
+	intent := ask(t, all[0], "/v1/paths/reserve", ReserveRequest{Peer: "h1", Bytes: 1 << 20, Intent: true, ReadyUS: 60_000_000}).next(t, "intended").ID
+	sent := make(chan []TransferReply, 1)
+	go func() {
+		r, _ := post[TransferReply](t, all[0], "/v1/transfers", TransferRequest{Peer: "h1", Bytes: 1 << 20})
+		sent <- r
+	}()
+	until(t, "all three are known", waiting(t, all[0], 3))
+	standStill(all[0])
+	if r := q.next(t, "ended"); r.ID != id || !strings.Contains(r.Reason, "lapsed") || !strings.Contains(r.Reason, "reserve anew") {
+		t.Fatalf("%+v", r)
+	}
+	if _, more := <-q.lines; more {
+		t.Fatal("a line after the last one")
+	}
+	if r := <-sent; len(r) == 0 || r[len(r)-1].Error != "" || r[len(r)-1].Moved != 1<<20 || r[len(r)-1].Fallback {
+		t.Fatalf("%+v", r)
+	}
+	if _, code := post[ReserveReply](t, all[0], "/v1/paths/start", HoldRequest{ID: intent}); code != http.StatusBadRequest {
+		t.Fatalf("%d for an announcement that has lapsed", code)
+	}
+	until(t, "nothing is kept of them", waiting(t, all[0], 0))
+	sameTables(t, all, 0)
 }

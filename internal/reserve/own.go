@@ -299,6 +299,9 @@ func (t *Table) find(id uint64) *own {
 	return &t.own[slot]
 }
 
+// Holds reports whether the own reservation with the ID stands: it was neither released, nor has it lapsed.
+func (t *Table) Holds(id uint64) bool { return t.find(id) != nil }
+
 // Renew says that bytes have moved and how many are left: the lease begins anew. It is false where the reservation has
 // ended: the transfer reserves anew. The others hear of it every third of a lease.
 func (t *Table) Renew(now, wall time.Duration, id uint64, left int64) bool {
