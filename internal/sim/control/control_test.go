@@ -185,6 +185,22 @@ func TestWhatCannotBeRunIsRefusedByName(t *testing.T) {
 	}
 }
 
+// An Intent that lapses, since nobody looked for longer than its lease, is no reason for its transfer never to begin.
+func TestWhoWaitsByALapsedIntentIsQueuedAnew(t *testing.T) {
+	w := &sim.Workload{Flows: []sim.Flow{{At: time.Second, Dst: 8, Bytes: 1 << 20}}}
+	net := network(t, fabric.LeafSpine(2, 8, 4, rate))
+	r, err := newRun(net, w, with("shoal", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.announce(0)
+	net.Step(sim.Of(time.Minute))
+	r.beat()
+	if h := &r.hosts[0]; !r.jobs[0].begun || len(h.waiting) > 0 || h.table.Stats().Lapsed != 1 {
+		t.Errorf("begun: %v; %d wait; %+v", r.jobs[0].begun, len(h.waiting), h.table.Stats())
+	}
+}
+
 // The longest notice and the worst clocks, in full size and very small: times that would lie too far ahead for a table, or
 // between two picoseconds.
 func TestTheLimitsOfTimesCanBeRun(t *testing.T) {

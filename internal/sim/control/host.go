@@ -1,7 +1,9 @@
 package control
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -29,6 +31,7 @@ type host struct {
 	waiting   map[uint64]int     // transfers, by Intent
 	polls     sim.Time           // when a timer for it is due
 	conflicts uint64             // as its table counted
+	lapsed    uint64             // likewise
 	watch     bool               // one of its flows may have lost a conflict
 	grant     reserve.Grant
 	admitted  []uint64
@@ -380,7 +383,29 @@ func (r *run) beat() {
 			h.table.Renew(now, wall, l.id, r.net.Left(h.active[k])*r.cfg.Scale)
 		}
 		h.table.Tick(now, wall)
+		if c := h.table.Stats().Lapsed; c != h.lapsed {
+			h.lapsed = c
+			r.requeue(h)
+		}
 		r.changed(h)
+	}
+}
+
+// requeue asks anew for the transfers that wait by an Intent which the table does not hold any more.
+func (r *run) requeue(h *host) {
+	held := h.table.Section().Entries
+	for _, id := range slices.Sorted(maps.Keys(h.waiting)) {
+		if _, ok := slices.BinarySearchFunc(held, id, func(e reserve.Entry, id uint64) int { return cmp.Compare(e.ID, id) }); ok {
+			continue
+		}
+		n := h.waiting[id]
+		delete(h.waiting, id)
+		r.jobs[n].waiting = false
+		phase := reserve.Intent
+		if r.res.Transfers[n].Ready <= r.now() {
+			phase = reserve.Active
+		}
+		r.queue(n, phase)
 	}
 }
 

@@ -97,13 +97,8 @@ const (
 // Run plays the workload and returns when all its transfers have ended. The network is new; it is used up afterwards.
 // progress may be nil.
 func Run(net fabric.Network, w *sim.Workload, cfg Config, progress Progress) (*Result, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	r := &run{cfg: cfg, net: net, w: w, truth: net.Topology(), jobs: make([]job, len(w.Flows)),
-		losses: sim.Stream(cfg.Seed, "losses"), delays: sim.Stream(cfg.Seed, "delays"), mice: sim.Stream(cfg.Seed, "mice"), routes: sim.Stream(cfg.Seed, "routes"),
-		res: &Result{Policy: cfg.Policy, Transfers: make([]Transfer, len(w.Flows))}}
-	if err := r.prepare(); err != nil {
+	r, err := newRun(net, w, cfg)
+	if err != nil {
 		return nil, err
 	}
 	limit := r.at(time.Duration(int64(w.Flows[len(w.Flows)-1].At)*cfg.Scale) + patience)
@@ -127,6 +122,17 @@ func Run(net fabric.Network, w *sim.Workload, cfg Config, progress Progress) (*R
 		}
 	}
 	return r.finish()
+}
+
+// newRun is a run at its start.
+func newRun(net fabric.Network, w *sim.Workload, cfg Config) (*run, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	r := &run{cfg: cfg, net: net, w: w, truth: net.Topology(), jobs: make([]job, len(w.Flows)),
+		losses: sim.Stream(cfg.Seed, "losses"), delays: sim.Stream(cfg.Seed, "delays"), mice: sim.Stream(cfg.Seed, "mice"), routes: sim.Stream(cfg.Seed, "routes"),
+		res: &Result{Policy: cfg.Policy, Transfers: make([]Transfer, len(w.Flows))}}
+	return r, r.prepare()
 }
 
 // prepare makes the hosts and everything that is known to happen.
