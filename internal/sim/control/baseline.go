@@ -30,7 +30,9 @@ func (r *run) reassign() {
 	demand := r.demands(ids)
 	room := make([]float64, len(net.Links))
 	for i := range net.Links {
-		room[i] = float64(net.Links[i].Rate)
+		if !r.down[i] {
+			room[i] = float64(net.Links[i].Rate)
+		}
 	}
 	for i, id := range ids {
 		l := &r.legs[id]

@@ -223,6 +223,49 @@ func TestSamplesAreBounded(t *testing.T) {
 	}
 }
 
+// A spine with no flow on it has room for all of them, unless it is dead.
+func TestHederaPlacesNothingOnDeadLinks(t *testing.T) {
+	for _, dead := range []string{"spine0", "spine2"} {
+		w := paperWorkload(t, 30, 60, 1, 2)
+		r, err := newRun(network(t, fabric.LeafSpine(2, 8, 4, rate)), w, with("hedera", func(c *Config) { c.Failure.Switch = dead }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.takeDown()
+		net := r.net.Topology()
+		for n := range 4 { // four flows of different hosts, which begin on one spine
+			r.res.Transfers[n].Src, r.res.Transfers[n].Dst = n, 8+n
+			r.begin(n, n, 8+n, 1<<30, 50_000, fabric.First)
+		}
+		before := make([]int, 4)
+		for i := range before {
+			before[i] = r.legs[i].path
+		}
+		r.reassign()
+		for i := range before {
+			if l := &r.legs[i]; l.path != before[i] && slices.ContainsFunc(net.Paths(l.src, l.dst)[l.path], func(k fabric.LinkIndex) bool { return r.down[k] }) {
+				t.Errorf("%s is dead, and flow %d was moved from path %d there", dead, i, before[i])
+			}
+		}
+	}
+}
+
+// In a fluid a sprayed flow has what is left of its paths after a failure, before and after the switches know.
+func TestSprayedFlowsStayOverThePathsThatAreLeft(t *testing.T) {
+	w := &sim.Workload{}
+	for i := range 8 {
+		w.Flows = append(w.Flows, sim.Flow{ID: i, Src: i, Dst: 8 + i, Bytes: 10 << 30})
+	}
+	r := play(t, w, with("spray", func(c *Config) {
+		c.Failure.Switch, c.Failure.At = "spine1", 100*time.Millisecond
+	}))
+	for i := range r.Transfers { // all alike: eight of them over three spines
+		if a, b := r.Transfers[0].FCT(), r.Transfers[i].FCT(); (a - b).Abs() > time.Millisecond {
+			t.Errorf("transfer %d took %v, the first one %v", i, b, a)
+		}
+	}
+}
+
 // The estimator's example: three senders to one receiver, one of them with a second flow elsewhere.
 func TestDemandsAreWhatHostsAllow(t *testing.T) {
 	net := network(t, fabric.LeafSpine(2, 8, 4, rate))

@@ -6,6 +6,7 @@ import (
 
 	"shoal/internal/ecmp"
 	"shoal/internal/sim/fabric"
+	"shoal/internal/sim/fluid"
 )
 
 // without is the network that is left when the switch has gone.
@@ -54,6 +55,7 @@ func (r *run) takeDown() {
 	node := int32(net.Hosts() + at)
 	for i, l := range net.Links {
 		if l.From == node || l.To == node {
+			r.down[i] = true
 			r.net.SetLink(fabric.LinkIndex(i), false)
 		}
 	}
@@ -79,8 +81,11 @@ func (r *run) converge() {
 		}
 		return known[key][path]
 	}
+	// A fluid lays a sprayed flow over the paths that are up. Packets of a flow that is spread go on to dead paths: from now on
+	// it has one, by its hash.
+	_, skips := r.net.(*fluid.Fluid)
 	for i := range r.legs {
-		if l := &r.legs[i]; l.live {
+		if l := &r.legs[i]; l.live && !(skips && l.spread == fabric.Spray) {
 			r.move(fabric.ID(i), l.src, l.dst, l.port)
 		}
 	}

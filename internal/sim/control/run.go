@@ -29,6 +29,7 @@ type run struct {
 	truth *fabric.Topology // of the hashes as they are now; its paths may be fewer than the network's
 	// pathOf maps a path index of truth to one of the network, by source and destination leaf; nil: they are the same.
 	pathOf func(src, dst, path int) int
+	down   []bool // links of the network that a failure has cut
 
 	timers sim.Queue[timer]
 	hosts  []host
@@ -65,6 +66,7 @@ type leg struct {
 	believe int    // path index, of the host's belief
 	port    uint16
 	path    int // of the network
+	spread  fabric.Spread
 	watched bool
 }
 
@@ -129,7 +131,7 @@ func newRun(net fabric.Network, w *sim.Workload, cfg Config) (*run, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	r := &run{cfg: cfg, net: net, w: w, truth: net.Topology(), jobs: make([]job, len(w.Flows)),
+	r := &run{cfg: cfg, net: net, w: w, truth: net.Topology(), down: make([]bool, len(net.Topology().Links)), jobs: make([]job, len(w.Flows)),
 		losses: sim.Stream(cfg.Seed, "losses"), delays: sim.Stream(cfg.Seed, "delays"), mice: sim.Stream(cfg.Seed, "mice"), routes: sim.Stream(cfg.Seed, "routes"),
 		res: &Result{Policy: cfg.Policy, Transfers: make([]Transfer, len(w.Flows))}}
 	return r, r.prepare()
@@ -256,7 +258,7 @@ func (r *run) begin(job, src, dst int, bytes int64, port uint16, spread fabric.S
 	for int(id) >= len(r.legs) {
 		r.legs = append(r.legs, leg{})
 	}
-	r.legs[id] = leg{live: true, src: src, dst: dst, job: job, port: port, path: path}
+	r.legs[id] = leg{live: true, src: src, dst: dst, job: job, port: port, path: path, spread: spread}
 	if job >= 0 {
 		j := &r.jobs[job]
 		if !j.begun {
