@@ -53,6 +53,18 @@ bench-overhead: build ## what the gateway and a hop add, against the engine aske
 lab: build ## path policies on a real fabric of network namespaces; needs root. LAB='...' for shoal lab run
 	@exec bin/shoal lab run $(LAB)
 
+.PHONY: sim-paper
+sim-paper: build ## the ARK paper's table and figures on the simulated fabric, its own beside ours (some minutes)
+	@exec bin/shoal sim fabric paper --plots docs/sim $(ARGS)
+
+.PHONY: sim-packets
+sim-packets: build ## the same packet by packet, a tenth of the bytes, 3 seeds (half an hour)
+	@exec bin/shoal sim fabric paper --model packets --scale 10 --qps 1,25,30 --seeds 3 --policy ecmp,ark,least,shoal $(ARGS)
+
+.PHONY: sim-break
+sim-break: build ## what makes the gains of path policies go away (a quarter of an hour)
+	@exec bin/shoal sim fabric break --plots docs/sim $(ARGS)
+
 .PHONY: bench-transfer
 bench-transfer: ## the mover beside iperf3 and mooncake-transfer-engine, where they are installed
 	@go run ./bench/transfer $(ARGS)
