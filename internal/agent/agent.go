@@ -75,7 +75,7 @@ func New(cfg Config, version string, log *slog.Logger) (*Agent, error) {
 	nc.Route.GainPermille = cfg.Route.GainPermille
 	nc.PushBack.High, nc.PushBack.Low = cfg.Route.PushBackHigh, cfg.Route.PushBackLow
 	nc.MaxBlocks = cfg.Limits.Blocks
-	nc.Paths.Lease = cfg.Paths.Lease
+	nc.Paths.Lease, nc.Paths.MaxDelay, nc.Paths.MaxWait, nc.Paths.GiveUp, nc.Paths.MaxSlowdown = cfg.Paths.Lease, cfg.Paths.MaxDelay, cfg.Paths.MaxWait, cfg.Paths.GiveUp, cfg.Paths.MaxSlowdownPermille
 	n, err := node.New(0, nc, a.id, uint64(a.start.UnixMilli()), rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"shoal/internal/reserve"
 )
 
 func load(t *testing.T, text string) (Config, error) {
@@ -75,11 +78,55 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		{"route: {push_back_high: 1s}", "route.push_back_high", "push_back_low"},
 		{"limits: {body: 1}", "limits.body", "outside"},
 		{"limits: {silence: 1ms}", "limits.silence", "outside"},
+		{"paths: {lease: 1ms}", "paths.lease", "100ms to 1m0s"},
+		{"paths: {max_delay: 501ms}", "paths.max_delay", "0s to 500ms"},
+		{"paths: {max_wait: 0s}", "paths.max_wait", "1ms to 10m0s"},
+		{"paths: {max_wait: 16s}", "paths.max_wait", "paths.give_up (15s)"},
+		{"paths: {give_up: 0s}", "paths.give_up", "10ms to 10m0s"},
+		{"paths: {max_slowdown_permille: 1000}", "paths.max_slowdown_permille", "1001 to 1000000"},
 		{"log_level: loud", "log_level", "debug"},
 	} {
 		_, err := load(t, x.text)
 		if err == nil || !strings.Contains(err.Error(), x.field+":") || !strings.Contains(err.Error(), x.says) {
 			t.Errorf("%s: error %v; it should name %s and say %q", x.text, err, x.field, x.says)
+		}
+	}
+}
+
+// The numbers of the schedule are the table's, unless the file says others; the extremes that may be set make a table, too.
+func TestTheTableGetsItsNumbers(t *testing.T) {
+	for _, text := range []string{"", "paths: {lease: 100ms, max_delay: 0s, max_wait: 1ms, give_up: 10ms, max_slowdown_permille: 1001}",
+		"paths: {lease: 1m, max_delay: 500ms, max_wait: 10m, give_up: 10m, max_slowdown_permille: 1000000}"} {
+		c, err := load(t, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := New(c, "test", slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got reserve.Config
+		a.node.Table(0, func(t *reserve.Table, _, _ time.Duration) { got = t.Config() })
+		want := reserve.Defaults()
+		if text != "" {
+			p := c.Paths
+			want.Lease, want.MaxDelay, want.MaxWait, want.GiveUp, want.MaxSlowdown = p.Lease, p.MaxDelay, p.MaxWait, p.GiveUp, p.MaxSlowdownPermille
+		}
+		if got != want {
+			t.Errorf("%q: the table has %+v, want %+v", text, got, want)
+		}
+	}
+}
+
+// Whatever is configured, a ticket is still good when the transfer that it is for has waited for as long as it may.
+func TestTicketsOutliveTheLongestWait(t *testing.T) {
+	for _, text := range []string{"", "paths: {give_up: 10m}", "paths: {lease: 1m, give_up: 5m}", "paths: {give_up: 10ms, max_wait: 10ms}"} {
+		c, err := load(t, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if life := c.Paths.mover().TicketLife; life < maxAnnounced+c.Paths.GiveUp+c.Paths.Lease+time.Second {
+			t.Errorf("%q: tickets live for %v; a transfer is announced for up to %v, waits for up to %v, and lapses after %v more", text, life, maxAnnounced, c.Paths.GiveUp, c.Paths.Lease)
 		}
 	}
 }
