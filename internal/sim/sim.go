@@ -70,7 +70,7 @@ type Digest uint64
 func (d *Digest) Add(values ...int64) {
 	h := uint64(*d)
 	for _, v := range values {
-		h = (h ^ uint64(v)) * 0x9E3779B97F4A7C15
+		h = (h ^ uint64(v) ^ 0xA0761D6478BD642F) * 0x9E3779B97F4A7C15 // so that zeros, too, change a digest of nothing
 		h ^= h >> 32
 	}
 	*d = Digest(h)

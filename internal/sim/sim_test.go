@@ -111,6 +111,13 @@ func TestDigestIsOfTheSequence(t *testing.T) {
 			t.Fatalf("it does not notice that %d and %d have changed places", i, j)
 		}
 	})
+	var zeros Digest
+	for n := range 3 { // no number of zeros is nothing
+		before := zeros
+		if zeros.Add(0); zeros == before {
+			t.Errorf("a zero after %d of them makes no difference", n)
+		}
+	}
 	if s := Digest(0xab).String(); s != "00000000000000ab" {
 		t.Errorf("it reads %q", s)
 	}

@@ -2,6 +2,7 @@ package control
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -141,6 +142,24 @@ func TestPoliciesStandInTheirOrder(t *testing.T) {
 	t.Logf("mean FCT, s: ecmp %.3f, ark %.3f, least %.3f, shoal %.3f", sums["ecmp"]/4, sums["ark"]/4, sums["least"]/4, sums["shoal"]/4)
 	if !(sums["ark"] < 0.9*sums["ecmp"] && sums["least"] < 0.9*sums["ark"] && sums["shoal"] < 0.9*sums["least"]) {
 		t.Errorf("the order is wrong: %v", sums)
+	}
+}
+
+func TestTheDigestIsOfAllThatIsReported(t *testing.T) {
+	seen := map[sim.Digest]int{}
+	changes := []func(*Result){func(*Result) {}, func(r *Result) { r.Transfers[0].Fallback = true }, func(r *Result) { r.Transfers[0].Moves++ }, func(r *Result) { r.Transfers[0].Done++ }}
+	counts := reflect.TypeFor[Counts]()
+	for i := range counts.NumField() {
+		changes = append(changes, func(r *Result) { reflect.ValueOf(&r.Counts).Elem().Field(i).SetInt(1) })
+	}
+	for i, change := range changes {
+		r := Result{Transfers: make([]Transfer, 2)}
+		change(&r)
+		d := r.digest(0)
+		if k, ok := seen[d]; ok {
+			t.Errorf("changes %d and %d make no difference", k, i)
+		}
+		seen[d] = i
 	}
 }
 

@@ -323,13 +323,23 @@ func (r *run) finish() (*Result, error) {
 	if n, ok := r.net.(interface{ Packets() int64 }); ok {
 		r.res.Packets = n.Packets()
 	}
-	d := r.net.Digest()
-	for i := range r.res.Transfers {
-		t := &r.res.Transfers[i]
-		d.Add(int64(t.Dst), int64(t.Started), int64(t.Done), int64(t.Moves))
-	}
-	r.res.Digest = d
+	r.res.Digest = r.res.digest(r.net.Digest())
 	return r.res, nil
+}
+
+// digest is of what happened in the network and of what hosts saw of it.
+func (r *Result) digest(d sim.Digest) sim.Digest {
+	for i := range r.Transfers {
+		t := &r.Transfers[i]
+		fallback := int64(0)
+		if t.Fallback {
+			fallback = 1
+		}
+		d.Add(int64(t.Dst), int64(t.Started), int64(t.Done), int64(t.Moves), fallback)
+	}
+	c := &r.Counts
+	d.Add(c.Messages, c.MessageBytes, c.Lost, c.Conflicts, c.Moves, c.Fallbacks, c.Waited, c.Mispathed, c.Mice)
+	return d
 }
 
 // sample notes what is under way.

@@ -11,7 +11,7 @@ import (
 type Break struct {
 	Name string
 	Help string
-	plan func(s Scenario, model string) (sweep string, v []Variant, err error)
+	plan func(d *Draft) (sweep string, v []Variant, err error)
 }
 
 // BreakPolicies are those whose gains are looked at.
@@ -28,16 +28,22 @@ func (s *Scenario) grow(times float64) {
 	}
 }
 
-// failAt is when a spine dies: after the first quarter of the paper's arrivals at QPS 25.
-const failAt = 10 * time.Second
+// failAt is when a spine dies: a quarter of the transfers have come then, at the highest of the rates.
+func (d *Draft) failAt() time.Duration {
+	if len(d.QPS) == 0 {
+		return 0 // the plan says so
+	}
+	quarter := float64(d.Scenario.Workload.Requests) / 4 / slices.Max(d.QPS)
+	return time.Duration(min(quarter, (24*time.Hour).Seconds()) * float64(time.Second))
+}
 
 // Breaks are all of them, in the order in which they are shown. Fabrics of another size carry the paper's load: where there
 // are n times as many uplinks from the sending half, n times the rate. Requests are n times as many too, up to MaxGrowth:
 // beyond it they arrive for a shorter time, since every host hears of every transfer.
 func Breaks() []Break {
-	sweep := func(field string, values ...string) func(Scenario, string) (string, []Variant, error) {
-		return func(s Scenario, _ string) (string, []Variant, error) {
-			v, err := SweepOver(s, field, values)
+	sweep := func(field string, values ...string) func(*Draft) (string, []Variant, error) {
+		return func(d *Draft) (string, []Variant, error) {
+			v, err := SweepOver(d.Scenario, field, values)
 			return field, v, err
 		}
 	}
@@ -46,7 +52,7 @@ func Breaks() []Break {
 		{"loss", "of control messages, 0 to 30 %", sweep("loss", "0", "0.01", "0.05", "0.1", "0.2", "0.3")},
 		{"skew", "of the hosts' clocks, 0 to 100 ms", sweep("skew", "0s", "1ms", "5ms", "20ms", "50ms", "100ms")},
 		{"mice", "0 to 30 % of the bytes in short flows that nobody announces", sweep("mice", "0", "0.05", "0.1", "0.2", "0.3")},
-		{"spine", "a spine dies after 10 s, and the hosts learn of it sooner or later", deadSpine},
+		{"spine", "a spine dies after a quarter of the transfers, and the hosts learn of it sooner or later", deadSpine},
 		{"paths", "K = 4, 8, 64 spines, with 2 K hosts at each leaf; the fluid alone: 1,000 spines, 1,024 hosts", morePaths},
 		{"hosts", "16 to 128 hosts, 8 at each leaf; the fluid alone: 1,024", moreHosts},
 		{"tiers", "two pods under cores: three tiers", threeTiers},
@@ -76,7 +82,7 @@ func (d *Draft) BreakPlans(names []string) ([]*Plan, error) {
 		if i < 0 {
 			return nil, fmt.Errorf("study: nothing to break is called %.40q; use some of %v", name, BreakNames())
 		}
-		sweep, variants, err := all[i].plan(d.Scenario, d.Scenario.Model)
+		sweep, variants, err := all[i].plan(d)
 		if err != nil {
 			return nil, err
 		}
@@ -106,13 +112,13 @@ func variants(s Scenario, changes []change) []Variant {
 	return out
 }
 
-func deadSpine(s Scenario, _ string) (string, []Variant, error) {
+func deadSpine(d *Draft) (string, []Variant, error) {
 	dies := func(learn time.Duration) func(*Scenario) {
 		return func(s *Scenario) {
-			s.Control.Failure.Switch, s.Control.Failure.At, s.Control.Failure.Learn = "spine1", failAt, learn
+			s.Control.Failure.Switch, s.Control.Failure.At, s.Control.Failure.Learn = "spine1", d.failAt(), learn
 		}
 	}
-	return "dead spine", variants(s, []change{
+	return "dead spine", variants(d.Scenario, []change{
 		{"none", 0, func(*Scenario) {}},
 		{"learned after 100ms", 1, dies(100 * time.Millisecond)},
 		{"learned after 1s", 2, dies(time.Second)},
@@ -121,7 +127,7 @@ func deadSpine(s Scenario, _ string) (string, []Variant, error) {
 }
 
 // morePaths keeps the paper's ratio of hosts to spines, so that the load of an uplink stays that of the paper.
-func morePaths(s Scenario, model string) (string, []Variant, error) {
+func morePaths(d *Draft) (string, []Variant, error) {
 	var all []change
 	for _, k := range []int{4, 8, 64} {
 		all = append(all, change{fmt.Sprintf("%d (%d hosts)", k, 4*k), float64(k), func(s *Scenario) {
@@ -129,7 +135,7 @@ func morePaths(s Scenario, model string) (string, []Variant, error) {
 			s.grow(float64(k) / 4)
 		}})
 	}
-	if model == Fluid {
+	if d.Scenario.Model == Fluid {
 		// 1,000 spines with the paper's ratio would be 4,000 hosts. With 1,024 the load of a host's own link is the paper's,
 		// and that of an uplink a quarter of it: what is left is to find a free one of very many.
 		all = append(all, change{"1000 (1024 hosts)", 1000, func(s *Scenario) {
@@ -137,13 +143,13 @@ func morePaths(s Scenario, model string) (string, []Variant, error) {
 			s.grow(64)
 		}})
 	}
-	return "spines", variants(s, all), nil
+	return "spines", variants(d.Scenario, all), nil
 }
 
 // moreHosts adds leaves with 8 hosts each; every leaf has its own uplinks.
-func moreHosts(s Scenario, model string) (string, []Variant, error) {
+func moreHosts(d *Draft) (string, []Variant, error) {
 	hosts := []int{16, 32, 64, 128}
-	if model == Fluid {
+	if d.Scenario.Model == Fluid {
 		hosts = append(hosts, 1024)
 	}
 	var all []change
@@ -153,13 +159,13 @@ func moreHosts(s Scenario, model string) (string, []Variant, error) {
 			s.grow(float64(n) / 16)
 		}})
 	}
-	return "hosts in all", variants(s, all), nil
+	return "hosts in all", variants(d.Scenario, all), nil
 }
 
 // threeTiers sends from one pod to another: each of a pod's 4 spines has 2 of the 8 cores, so that there are as many cables
 // between spines and cores as between leaves and spines.
-func threeTiers(s Scenario, _ string) (string, []Variant, error) {
-	return "tiers", variants(s, []change{
+func threeTiers(d *Draft) (string, []Variant, error) {
+	return "tiers", variants(d.Scenario, []change{
 		{"2 (16 hosts)", 2, func(s *Scenario) {}},
 		{"3 (32 hosts, 8 cores)", 3, func(s *Scenario) {
 			s.Shape.Pods, s.Shape.Leaves, s.Shape.Hosts, s.Shape.Spines, s.Shape.Cores = 2, 2, 8, 4, 8
@@ -168,8 +174,8 @@ func threeTiers(s Scenario, _ string) (string, []Variant, error) {
 	}), nil
 }
 
-func controlNetwork(s Scenario, _ string) (string, []Variant, error) {
-	return "control plane", variants(s, []change{
+func controlNetwork(d *Draft) (string, []Variant, error) {
+	return "control plane", variants(d.Scenario, []change{
 		{"a network of its own", 0, func(s *Scenario) {}},
 		{"in the data fabric", 1, func(s *Scenario) { s.Control.InFabric = true }},
 	}), nil

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"shoal/internal/term"
 )
@@ -189,6 +190,32 @@ func TestABreakIsOneLineForEachVariant(t *testing.T) {
 	o.WriteBreak(term.New(&text))
 	if got := o.BreakTable(); got.Len() != 6 || !strings.Contains(text.String(), "500µs") || !strings.Contains(text.String(), "60.0 ± 0.0 %") {
 		t.Errorf("%d lines\n%s", got.Len(), text.String())
+	}
+}
+
+// A spine dies while transfers come, however few of them there are.
+func TestASpineDiesAfterAQuarterOfTheTransfers(t *testing.T) {
+	for _, c := range []struct {
+		requests int
+		qps      []float64
+		want     time.Duration
+	}{{1000, []float64{25}, 10 * time.Second}, {20, []float64{25}, 200 * time.Millisecond}, {100, []float64{1, 50}, 500 * time.Millisecond}} {
+		d := NewDraft()
+		d.Scenario.Workload.Requests, d.QPS = c.requests, c.qps
+		plans, err := d.BreakPlans([]string{"spine"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range plans[0].Variants {
+			if at := v.Scenario.Control.Failure.At; i > 0 && at != c.want {
+				t.Errorf("%d requests at %v: %v, want %v", c.requests, c.qps, at, c.want)
+			}
+		}
+	}
+	d := NewDraft()
+	d.QPS = nil
+	if _, err := d.BreakPlans([]string{"spine"}); err == nil {
+		t.Error("no rate")
 	}
 }
 
