@@ -44,7 +44,6 @@ type held struct {
 // Heard takes in a message. from is who sent it by the authentication of the connection or datagram; nobody speaks for
 // another peer. The table keeps the entry's links.
 func (t *Table) Heard(now, wall time.Duration, from peer.ID, m *Message) Verdict {
-	t.hearing, t.hearingNow = wall.Microseconds(), now
 	v := t.hear(now, wall, from, m)
 	t.stats.Verdicts[v]++
 	return v
@@ -81,21 +80,21 @@ func (t *Table) hear(now, wall time.Duration, from peer.ID, m *Message) Verdict 
 		return Old
 	case m.Released:
 		if have {
+			t.learnOf(now, at)
 			t.drop(at)
 		}
 		t.bury(o, e.ID, e.Seq)
 		return Accepted
 	case have:
-		t.renew(now, at, e)
+		t.renew(now, wall, at, e)
 		return Accepted
 	}
-	return t.insert(now, o, e)
+	return t.insert(now, wall, o, e)
 }
 
 // Merge takes in the section of an owner's document, whoever relayed it: it is what all messages up to its Seq come to.
 // The table keeps its entries.
 func (t *Table) Merge(now, wall time.Duration, owner peer.ID, incarnation uint64, s *Section) Verdict {
-	t.hearing, t.hearingNow = wall.Microseconds(), now
 	v := t.merge(now, wall, owner, incarnation, s)
 	t.stats.Sections[v]++
 	return v
@@ -128,6 +127,7 @@ func (t *Table) merge(now, wall time.Duration, id peer.ID, incarnation uint64, s
 	}
 	for i := len(o.held) - 1; i >= 0; i-- { // what is dropped gives its place to one that has been looked at
 		if h := &t.held[o.held[i]]; h.mark != t.marks && h.entry.Seq <= s.Seq {
+			t.learnOf(now, o.held[i])
 			t.drop(o.held[i])
 		}
 	}
@@ -161,14 +161,14 @@ func (t *Table) mergeEntry(now, wall time.Duration, o *owner, s *Section, e *Ent
 		case e.Seq < known:
 			return Old
 		}
-		t.renew(now, at, e)
+		t.renew(now, wall, at, e)
 		return Accepted
 	}
 	// A section from before the floor does not tell what has been released between: that will be in a later one.
 	if o.tombs[e.ID] >= e.Seq || s.Seq < o.floor && e.Seq <= o.floor {
 		return Old
 	}
-	return t.insert(now, o, e)
+	return t.insert(now, wall, o, e)
 }
 
 // Forget frees all that a peer held: it is dead. Messages of it that are still on their way stay out. Where it was not
@@ -251,7 +251,7 @@ func (t *Table) bury(o *owner, id, seq uint64) {
 }
 
 // insert adds an entry that the table does not hold.
-func (t *Table) insert(now time.Duration, o *owner, e *Entry) Verdict {
+func (t *Table) insert(now, wall time.Duration, o *owner, e *Entry) Verdict {
 	if len(o.held) >= MaxPerOwner || t.heldCount >= MaxTable-MaxPerOwner {
 		return Quota
 	}
@@ -266,19 +266,19 @@ func (t *Table) insert(now time.Duration, o *owner, e *Entry) Verdict {
 	*h = held{owner: o, place: uint32(len(o.held))}
 	o.held = append(o.held, at)
 	o.at[e.ID] = at
-	t.put(at, e)
+	t.put(wall, at, e)
 	t.last(now, at)
 	return Accepted
 }
 
 // renew replaces what the owner said before.
-func (t *Table) renew(now time.Duration, at uint32, e *Entry) {
+func (t *Table) renew(now, wall time.Duration, at uint32, e *Entry) {
 	h := &t.held[at]
 	if e.Phase == Active && h.entry.Phase == Active && e.Dst == h.entry.Dst && slices.Equal(e.Links, h.entry.Links) {
 		for _, l := range h.links[:len(e.Links)] {
 			l.change(0, e.Bytes-h.entry.Bytes)
 			if l.own > 0 && e.End > h.entry.End && h.entry.End > 0 { // it was taken for gone, perhaps
-				t.contest(l, h.owner.id, e)
+				t.contest(l, wall, h.owner.id, e)
 			}
 		}
 		h.nic.owed += e.Bytes - h.entry.Bytes
@@ -291,7 +291,7 @@ func (t *Table) renew(now time.Duration, at uint32, e *Entry) {
 	} else {
 		began, end := h.began, h.end
 		t.lift(at)
-		if t.put(at, e); end > 0 { // it has moved
+		if t.put(wall, at, e); end > 0 { // it has moved
 			h.began, h.end = began, end
 		}
 	}
@@ -301,7 +301,7 @@ func (t *Table) renew(now time.Duration, at uint32, e *Entry) {
 
 // put loads the links of an entry, and sees which own reservations lose against it: only what has not been seen before
 // on these links comes here.
-func (t *Table) put(at uint32, e *Entry) {
+func (t *Table) put(wall time.Duration, at uint32, e *Entry) {
 	h := &t.held[at]
 	h.entry = *e
 	h.nic = t.nic(e.Dst)
@@ -319,7 +319,7 @@ func (t *Table) put(at uint32, e *Entry) {
 		h.links[n] = l
 		l.change(1, e.Bytes)
 		if l.own > 0 {
-			t.contest(l, h.owner.id, e)
+			t.contest(l, wall, h.owner.id, e)
 		}
 	}
 }
@@ -346,7 +346,6 @@ func (t *Table) lift(at uint32) {
 // drop takes an entry out of the table.
 func (t *Table) drop(at uint32) {
 	h := &t.held[at]
-	t.learnOf(h)
 	t.lift(at)
 	t.unlink(at)
 	o := h.owner

@@ -389,10 +389,11 @@ func (t *Table) again(o *own, wall time.Duration) (int, bool) {
 }
 
 // contest marks own reservations that cross the link and lose against what has just been heard on it.
-func (t *Table) contest(link *link, owner peer.ID, e *Entry) {
+func (t *Table) contest(link *link, wall time.Duration, owner peer.ID, e *Entry) {
+	at := wall.Microseconds()
 	for i := range t.own {
 		o := &t.own[i]
-		if o.live && !o.contested && o.entry.Phase == Active && (o.length == 0 || e.End == 0 || e.End > t.hearing) && e.before(owner, &o.entry, t.self) && slices.Contains(o.set.links(o.path), link) {
+		if o.live && !o.contested && o.entry.Phase == Active && (o.length == 0 || e.End == 0 || e.End > at) && e.before(owner, &o.entry, t.self) && slices.Contains(o.set.links(o.path), link) {
 			o.contested, o.disturbed = true, true
 			t.stats.Conflicts++
 		}

@@ -7,8 +7,54 @@ import (
 	"slices"
 	"time"
 
+	"shoal/internal/ecmp"
 	"shoal/internal/peer"
 )
+
+// schedule is what policy shoal reckons by: see shoal.go.
+type schedule struct {
+	// Who and what can be taken.
+	nics       map[peer.ID]*nic
+	idleNICs   int // of them, those of which nothing is held
+	selfNIC    *nic
+	lanes      map[*ecmp.Path]*lanes
+	lanePaths  int // of all lanes
+	pathsOf    func(src, dst peer.ID) []ecmp.Path
+	capacityOf func(ecmp.LinkID) int64
+
+	// Who wants it, and who has it.
+	waiters     []*waiter // in their order
+	freeWaiters []*waiter
+	ownWaiters  int     // of waiters
+	sending     int     // own reservations that are Active
+	ended       []ended // own ones that the others do not know of yet
+
+	// The last round.
+	version uint64        // counts what can change a round's outcome
+	planned uint64        // the version that it looked at
+	due     time.Duration // when the next one is, though nothing changes; 0: never
+	round   uint64        // its number, which nics and links bear that are taken
+	looks   int           // paths that it has looked at
+	soonest int64         // us of wall time: the same as due
+	mine    bool          // an own one may start
+
+	maxWait, giveUp int64 // us: Config's
+
+	// Whether it can be relied upon; see trust.go.
+	delays               delays
+	stale                bool
+	distrust, distrusted time.Duration // until when, and for how long the last time
+	slow, othersSlow     slowdown      // of own transfers, and of the others'
+
+	// What transfers are predicted by.
+	overhead   int64 // us that each takes beyond its bytes
+	efficiency int64 // of the NICs' rate; 0: not learned yet
+}
+
+func newSchedule(cfg *Config) schedule {
+	return schedule{nics: map[peer.ID]*nic{}, lanes: map[*ecmp.Path]*lanes{}, version: 1,
+		maxWait: cfg.MaxWait.Microseconds(), giveUp: cfg.GiveUp.Microseconds()}
+}
 
 // waiter is one transfer in the schedule of policy shoal: an Intent, an own one or another peer's.
 type waiter struct {

@@ -49,35 +49,7 @@ type Table struct {
 	setPaths int
 	uses     uint64
 
-	// The schedule of policy shoal.
-	nics                 map[peer.ID]*nic
-	idleNICs             int
-	selfNIC              *nic
-	lanes                map[*ecmp.Path]*lanes
-	lanePaths            int
-	pathsOf              func(src, dst peer.ID) []ecmp.Path
-	capacityOf           func(ecmp.LinkID) int64
-	waiters              []*waiter // in their order
-	freeWaiters          []*waiter
-	ownWaiters           int
-	sending              int    // own reservations that are Active
-	version              uint64 // counts what can change a round's outcome
-	planned              uint64 // version of the last round
-	due                  time.Duration
-	round                uint64
-	looks                int
-	soonest              int64 // us of wall time
-	hearing              int64 // us of wall time
-	hearingNow           time.Duration
-	mine                 bool    // an own one may start
-	ended                []ended // own ones that the others do not know of yet
-	maxWait, giveUp      int64   // us
-	delays               delays
-	stale                bool
-	distrust, distrusted time.Duration // until when, and for how long the last time
-	overhead             int64         // us
-	efficiency           int64
-	slow, othersSlow     slowdown // of own transfers, and of the others'
+	schedule
 }
 
 // Stats counts since the Table was made.
@@ -120,8 +92,7 @@ func New(cfg Config, self peer.ID, incarnation uint64, rng *rand.Rand) (*Table, 
 	}
 	t := &Table{cfg: cfg, self: self, incarnation: incarnation, rng: rng, head: none, tail: none,
 		owners: map[peer.ID]*owner{}, links: map[ecmp.LinkID]*link{}, byKey: map[uint64]*Set{},
-		nics: map[peer.ID]*nic{}, lanes: map[*ecmp.Path]*lanes{}, version: 1,
-		maxWait: cfg.MaxWait.Microseconds(), giveUp: cfg.GiveUp.Microseconds()}
+		schedule: newSchedule(&cfg)}
 	t.selfNIC = t.nic(self)
 	return t, nil
 }
