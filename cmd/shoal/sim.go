@@ -178,6 +178,8 @@ func (f *simFlags) run(cmd *cobra.Command, p *study.Plan) ([]*study.Result, erro
 		}
 		if f.dir != "" {
 			o.Printf("sim: interrupted: %d of %d runs are kept in %s; the same command goes on\n", done, len(results), f.dir)
+		} else {
+			o.Printf("sim: interrupted: %d of %d runs were made, and nothing was kept, since --dir is empty\n", done, len(results))
 		}
 	}
 	return results, err

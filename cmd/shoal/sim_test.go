@@ -146,14 +146,16 @@ func TestSimBreakHasOneTableForEachTrouble(t *testing.T) {
 }
 
 func TestSimThatIsInterruptedSaysHowToGoOn(t *testing.T) {
-	var out, errs bytes.Buffer
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	c := simCommand()
-	c.SetOut(&out)
-	c.SetErr(&errs)
-	c.SetArgs([]string{"fabric", "--dir", t.TempDir()})
-	if err := c.ExecuteContext(ctx); !errors.Is(err, context.Canceled) || out.Len() > 0 || !strings.Contains(errs.String(), "interrupted: 0 of 25 runs are kept in") {
-		t.Errorf("%v, %q, %q", err, out.String(), errs.String())
+	for dir, want := range map[string]string{t.TempDir(): "interrupted: 0 of 25 runs are kept in", "": "interrupted: 0 of 25 runs were made, and nothing was kept"} {
+		var out, errs bytes.Buffer
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		c := simCommand()
+		c.SetOut(&out)
+		c.SetErr(&errs)
+		c.SetArgs([]string{"fabric", "--dir", dir})
+		if err := c.ExecuteContext(ctx); !errors.Is(err, context.Canceled) || out.Len() > 0 || !strings.Contains(errs.String(), want) {
+			t.Errorf("%v, %q, %q", err, out.String(), errs.String())
+		}
 	}
 }

@@ -170,6 +170,20 @@ func TestAStoppedRunSaysSo(t *testing.T) {
 	}
 }
 
+// Where every host hears everything, Progress is asked as often as the work of that.
+func TestProgressIsAskedByTheMessagesHeard(t *testing.T) {
+	for _, policy := range []string{"ecmp", "ark"} {
+		asked := 0
+		r, err := Run(network(t, fabric.LeafSpine(2, 64, 4, rate)), paperWorkload(t, 25, 100, 1, 1), with(policy, nil), func(int, int, sim.Time) bool { asked++; return true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := int(r.Counts.Messages / askEvery); asked < max(1, want/2) {
+			t.Errorf("%s: asked %d times in %d messages", policy, asked, r.Counts.Messages)
+		}
+	}
+}
+
 func TestWhatCannotBeRunIsRefusedByName(t *testing.T) {
 	w := paperWorkload(t, 25, 10, 1, 1)
 	for want, change := range map[string]func(*Config){

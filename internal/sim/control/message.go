@@ -122,6 +122,7 @@ func (r *run) deliver(n int32, to int) {
 func (r *run) lost() bool { return r.cfg.Loss > 0 && r.losses.Float64() < r.cfg.Loss }
 
 func (r *run) hear(msg *message, h *host) {
+	r.steps++
 	if r.lost() {
 		r.res.Counts.Lost++
 		return
@@ -163,6 +164,7 @@ func (r *run) merge(n int32, h *host) {
 	t := &r.messages.rounds[n]
 	now := r.now()
 	changed := false
+	r.steps += len(t.sections)
 	for i, s := range t.sections {
 		if i == t.from {
 			s = t.own

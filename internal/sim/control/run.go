@@ -18,6 +18,9 @@ var ErrStopped = errors.New("control: stopped")
 // longer never end.
 const patience = 30 * time.Minute
 
+// askEvery is how many steps come between two calls of Progress.
+const askEvery = 1024
+
 // wallAtZero is what clocks that are right show at the start of a run.
 const wallAtZero = 1_700_000_000 * time.Second
 
@@ -37,6 +40,7 @@ type run struct {
 	jobs   []job
 	legs   []leg // by fabric.ID
 	done   int
+	steps  int // since Progress was asked: events, and messages heard
 
 	losses, delays, mice, routes *rand.Rand
 
@@ -104,9 +108,11 @@ func Run(net fabric.Network, w *sim.Workload, cfg Config, progress Progress) (*R
 		return nil, err
 	}
 	limit := r.at(time.Duration(int64(w.Flows[len(w.Flows)-1].At)*cfg.Scale) + patience)
-	for steps := 0; r.done < len(r.jobs); steps++ {
-		if steps&1023 == 0 && progress != nil && !progress(r.done, len(r.jobs), net.Now()) {
-			return nil, ErrStopped
+	for r.steps = askEvery; r.done < len(r.jobs); r.steps++ {
+		if r.steps >= askEvery && progress != nil {
+			if r.steps = 0; !progress(r.done, len(r.jobs), net.Now()) {
+				return nil, ErrStopped
+			}
 		}
 		e, ok := net.Step(min(r.timers.Next(), limit))
 		switch {

@@ -2,6 +2,7 @@ package fluid
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -34,7 +35,10 @@ type Completion struct {
 // of the mean at the paper's load.
 //
 // Greedy SRPT is the best order for one link, and not always for several, so that it is a yardstick and no theorem.
-func PooledSRPT(t *fabric.Topology, cfg Config, jobs []Job, anyDestination bool) ([]Completion, error) {
+//
+// goOn is told after some changes how many jobs are done, and returns false to end it all: the error is ErrStopped then. nil
+// is nobody.
+func PooledSRPT(t *fabric.Topology, cfg Config, jobs []Job, anyDestination bool, goOn func(done int) bool) ([]Completion, error) {
 	f, err := New(t, cfg)
 	if err != nil {
 		return nil, err
@@ -53,9 +57,17 @@ func PooledSRPT(t *fabric.Topology, cfg Config, jobs []Job, anyDestination bool)
 		}
 	}
 	p.measure()
-	p.run()
+	if !p.run(goOn) {
+		return nil, ErrStopped
+	}
 	return p.done, nil
 }
+
+// ErrStopped is what PooledSRPT returns where it was told to end.
+var ErrStopped = errors.New("fluid: stopped")
+
+// askEvery is how many changes come between two calls of goOn.
+const askEvery = 64
 
 type pooled struct {
 	f     *Fluid
@@ -94,8 +106,12 @@ func (p *pooled) measure() {
 	}
 }
 
-func (p *pooled) run() {
-	for next := 0; next < len(p.jobs) || len(p.open) > 0; {
+func (p *pooled) run(goOn func(done int) bool) bool {
+	next := 0
+	for step := 0; next < len(p.jobs) || len(p.open) > 0; step++ {
+		if step%askEvery == 0 && goOn != nil && !goOn(next-len(p.open)) {
+			return false
+		}
 		at := sim.Never
 		for i := range p.open {
 			o := &p.open[i]
@@ -115,6 +131,7 @@ func (p *pooled) run() {
 		slices.SortFunc(p.open, func(a, b running) int { return cmp.Or(cmp.Compare(a.left, b.left), cmp.Compare(a.job, b.job)) })
 		p.allot()
 	}
+	return true
 }
 
 // advance sends until at, and lets go of those that have nothing left.

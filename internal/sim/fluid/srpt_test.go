@@ -1,6 +1,7 @@
 package fluid
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -12,7 +13,7 @@ import (
 
 func srpt(t testing.TB, topo *fabric.Topology, anyDestination bool, jobs ...Job) []Completion {
 	t.Helper()
-	done, err := PooledSRPT(topo, DefaultConfig(), jobs, anyDestination)
+	done, err := PooledSRPT(topo, DefaultConfig(), jobs, anyDestination, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,7 @@ func TestAnyDestinationTakesTheIdleOne(t *testing.T) {
 
 func TestJobsOutOfRangeAreRefused(t *testing.T) {
 	for _, jobs := range [][]Job{{{Src: 0, Dst: 0, Bytes: 1}}, {{Src: 0, Dst: 16, Bytes: 1}}, {{Src: 0, Dst: 1}}, {{Src: 0, Dst: 1, Bytes: 1, At: 1}, {Src: 0, Dst: 1, Bytes: 1}}} {
-		if _, err := PooledSRPT(paper(t), DefaultConfig(), jobs, false); err == nil {
+		if _, err := PooledSRPT(paper(t), DefaultConfig(), jobs, false, nil); err == nil {
 			t.Errorf("%+v are taken", jobs)
 		}
 	}
@@ -130,5 +131,20 @@ func TestTheBoundAtThePapersLoad(t *testing.T) {
 		if m := (cuts[2] + cuts[3]) / 2; m < c.least || m > c.most {
 			t.Errorf("QPS %g: the median cut is %.3f", c.qps, m)
 		}
+	}
+}
+
+func TestTheBoundStopsWhenItIsTold(t *testing.T) {
+	jobs := make([]Job, 1000)
+	for i := range jobs {
+		jobs[i] = Job{Src: i % 8, Dst: 8 + i%8, Bytes: 1 << 20, At: sim.Time(i) * sim.Millisecond}
+	}
+	var told []int
+	_, err := PooledSRPT(paper(t), DefaultConfig(), jobs, false, func(done int) bool {
+		told = append(told, done)
+		return len(told) < 4
+	})
+	if !errors.Is(err, ErrStopped) || len(told) != 4 || told[0] != 0 || told[3] < 90 || told[3] > 96 { // two changes a job
+		t.Errorf("%v after %v", err, told)
 	}
 }

@@ -24,7 +24,7 @@ func simulate(p *Plan, at Point, tell tick) (*control.Result, error) {
 		return nil, err
 	}
 	if at.Policy == Bound {
-		return s.bound(t, w)
+		return s.bound(t, w, tell)
 	}
 	net, err := s.net(t, at.Seed)
 	if err != nil {
@@ -77,12 +77,12 @@ func (s *Scenario) net(t *fabric.Topology, seed uint64) (fabric.Network, error) 
 }
 
 // bound is what pooled SRPT makes of the workload. It waits for nobody: what it has is the completion times alone.
-func (s *Scenario) bound(t *fabric.Topology, w *sim.Workload) (*control.Result, error) {
+func (s *Scenario) bound(t *fabric.Topology, w *sim.Workload, tell tick) (*control.Result, error) {
 	jobs := make([]fluid.Job, len(w.Flows))
 	for i, f := range w.Flows {
 		jobs[i] = fluid.Job{Src: f.Src, Dst: f.Dst, Bytes: f.Bytes, At: sim.Of(f.At)}
 	}
-	done, err := fluid.PooledSRPT(t, s.fluidConfig(1), jobs, true)
+	done, err := fluid.PooledSRPT(t, s.fluidConfig(1), jobs, true, func(done int) bool { return tell(float64(done)/float64(len(jobs)), 0) })
 	if err != nil {
 		return nil, err
 	}

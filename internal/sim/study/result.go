@@ -121,6 +121,9 @@ func (r *Result) save(path string) error {
 
 // load reads a file that save has written; os.ErrNotExist where there is none.
 func load(path string) (*Result, error) {
+	wrong := func(format string, args ...any) (*Result, error) {
+		return nil, fmt.Errorf("study: results: %s%w; remove it, and the run is made anew", path, fmt.Errorf(format, args...))
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("study: results: %w", err)
@@ -135,14 +138,14 @@ func load(path string) (*Result, error) {
 		n++
 		var l line
 		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
-			return nil, fmt.Errorf("study: results: %s, line %d: %w", path, n, err)
+			return wrong(", line %d: %w", n, err)
 		}
 		switch {
 		case ended || (n == 1) != (l.Run != nil):
-			return nil, fmt.Errorf("study: results: %s, line %d: the run's description is the first line, its end the last", path, n)
+			return wrong(", line %d: the run's description is the first line, its end the last", n)
 		case l.Run != nil:
 			if r.Header = *l.Run; r.Format != resultFormat {
-				return nil, fmt.Errorf("study: results: %s has format %d; this program reads %d", path, r.Format, resultFormat)
+				return wrong(" has format %d, and this program reads %d", r.Format, resultFormat)
 			}
 		case l.Flows != nil:
 			r.FlowTimes = *l.Flows
@@ -153,10 +156,10 @@ func load(path string) (*Result, error) {
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("study: results: %s, line %d: %w", path, n+1, err)
+		return wrong(", line %d: %w", n+1, err)
 	}
 	if !ended || len(r.FCT) == 0 || len(r.FCT) != len(r.Wait) {
-		return nil, fmt.Errorf("study: results: %s is not complete; remove it", path)
+		return wrong(" is not complete")
 	}
 	return r, nil
 }

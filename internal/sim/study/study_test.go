@@ -180,7 +180,7 @@ func TestADamagedResultIsNamed(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Run(t.Context(), p, RunConfig{Dir: dir, simulate: fake(nil)}); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
+		if _, err := Run(t.Context(), p, RunConfig{Dir: dir, simulate: fake(nil)}); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "remove it") {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
