@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,6 +30,13 @@ const patience = 20 * time.Second
 
 // start runs an agent in this process until the test ends.
 func start(t *testing.T, change func(*Config)) *Agent {
+	t.Helper()
+	a, _ := run(t, change)
+	return a
+}
+
+// run is start, and gives what ends it.
+func run(t *testing.T, change func(*Config)) (_ *Agent, stop func()) {
 	t.Helper()
 	c := Defaults()
 	c.Listen, c.Admin, c.Cluster.PeerListen, c.Cluster.GossipListen = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
@@ -44,19 +52,20 @@ func start(t *testing.T, change func(*Config)) *Agent {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("%s: %v", c.ID, err)
 		}
 	})
+	t.Cleanup(stop)
 	select {
 	case <-a.Ready():
 	case err := <-ended:
 		ended <- nil
 		t.Fatal(err)
 	}
-	return a
+	return a, stop
 }
 
 func until(t *testing.T, what string, ok func() bool) {

@@ -131,7 +131,7 @@ func (p *paths) listen() (net.Listener, error) {
 
 // close is for an agent that does not come to run.
 func (p *paths) close() {
-	p.turns.timer.Stop()
+	p.closeTurns()
 	p.mover.Close()
 	if p.prober != nil {
 		p.prober.Close()
@@ -142,7 +142,7 @@ func (p *paths) close() {
 func (p *paths) run(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, p.mover.Close)
 	defer stop()
-	defer p.turns.timer.Stop()
+	defer p.closeTurns()
 	watch, end := context.WithCancel(ctx)
 	var probing sync.WaitGroup
 	probing.Go(func() { p.probing(watch) })

@@ -45,8 +45,8 @@ func leafSpine(hosts, spines int) ecmp.Config {
 
 func loopback(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 1, byte(i + 1)}) }
 
-// pathShoal starts agents on such a fabric, which all know each other.
-func pathShoal(t *testing.T, hosts, spines int, change func(i int, c *Config)) []*Agent {
+// fabricFile writes such a description.
+func fabricFile(t *testing.T, hosts, spines int) string {
 	t.Helper()
 	b, err := yaml.Marshal(leafSpine(hosts, spines))
 	if err != nil {
@@ -56,6 +56,13 @@ func pathShoal(t *testing.T, hosts, spines int, change func(i int, c *Config)) [
 	if err := os.WriteFile(file, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return file
+}
+
+// pathShoal starts agents on such a fabric, which all know each other.
+func pathShoal(t *testing.T, hosts, spines int, change func(i int, c *Config)) []*Agent {
+	t.Helper()
+	file := fabricFile(t, hosts, spines)
 	var all []*Agent
 	for i := range hosts {
 		all = append(all, start(t, func(c *Config) {

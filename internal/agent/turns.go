@@ -20,6 +20,7 @@ type turns struct {
 	ids     []uint64
 	timer   *time.Timer
 	due     time.Duration             // for when the timer is set; 0: it is not
+	closed  bool                      // the timer is not set any more
 	paths   map[[2]string][]ecmp.Path // of the described network, from leaf to leaf
 }
 
@@ -96,7 +97,7 @@ func (p *paths) turn(t *reserve.Table, now, wall time.Duration, id uint64) {
 
 // wake has the agent look again at a local time; 0: it need not. The agent's lock is held.
 func (p *paths) wake(now, next time.Duration) {
-	if next == p.turns.due {
+	if next == p.turns.due || p.turns.closed {
 		return
 	}
 	p.turns.due = next
@@ -248,6 +249,14 @@ func (p *paths) openTurns(t *reserve.Table) {
 		p.turns.paths = map[[2]string][]ecmp.Path{}
 		t.SetPaths(p.pathsBetween, p.capacity)
 	}
+}
+
+// closeTurns has nobody looked after any more: what still waits ends by its context.
+func (p *paths) closeTurns() {
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	p.turns.closed = true
+	p.turns.timer.Stop()
 }
 
 // maxLeafPairs bounds the pairs of leaves whose paths are kept.

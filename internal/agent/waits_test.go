@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"shoal/internal/ecmp"
 	"shoal/internal/reserve"
 )
 
@@ -164,4 +167,118 @@ func TestWhatLapsesWhileItWaitsIsTold(t *testing.T) {
 	}
 	until(t, "nothing is kept of them", waiting(t, all[0], 0))
 	sameTables(t, all, 0)
+}
+
+// Who waits is told when another connection releases what it waits for.
+func TestAWaitingReservationIsReleasedByAnother(t *testing.T) {
+	all, first := waitingShoal(t, 2, nil)
+	q := ask(t, all[0], "/v1/paths/reserve", ReserveRequest{Peer: "h1", Bytes: 1 << 20})
+	id := q.next(t, "queued").ID
+	post[struct{}](t, all[0], "/v1/paths/release", HoldRequest{ID: id})
+	if r := q.next(t, "ended"); r.ID != id || !strings.Contains(r.Reason, "released") {
+		t.Fatalf("%+v", r)
+	}
+	until(t, "nobody waits", waiting(t, all[0], 0))
+	post[struct{}](t, all[0], "/v1/paths/release", HoldRequest{ID: first.ID})
+	sameTables(t, all, 0)
+}
+
+// A transfer whose client goes away gives its place up, whether its bytes are there or not.
+func TestATransferThatIsGivenUpWhileItWaits(t *testing.T) {
+	all, first := waitingShoal(t, 2, nil)
+	failed := tableOf(t, all[0]).Counters["transfers_failed"]
+	for i, ready := range []int64{0, maxAnnounced.Microseconds()} {
+		ctx, leave := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := all[0].paths.move(ctx, "h1", "", "", 1<<20, all[0].paths.policy, time.Duration(ready)*time.Microsecond, nil, nil)
+			ended <- err
+		}()
+		until(t, "it waits", waiting(t, all[0], 1))
+		sameTables(t, all, 2)
+		leave()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if !waiting(t, all[0], 0)() || tableOf(t, all[0]).Counters["transfers_failed"] != failed+int64(i)+1 {
+			t.Fatal("something is left of it")
+		}
+		sameTables(t, all, 1)
+	}
+	post[struct{}](t, all[0], "/v1/paths/release", HoldRequest{ID: first.ID})
+	sameTables(t, all, 0)
+}
+
+// Beyond give_up a transfer starts without its turn.
+func TestATransferWaitsNoLongerThanGiveUp(t *testing.T) {
+	all, _ := waitingShoal(t, 2, func(_ int, c *Config) { c.Paths.MaxWait, c.Paths.GiveUp = 100*time.Millisecond, 300*time.Millisecond })
+	r, _ := post[TransferReply](t, all[0], "/v1/transfers", TransferRequest{Peer: "h1", Bytes: 1 << 20})
+	last := r[len(r)-1]
+	if last.Error != "" || last.Moved != 1<<20 || last.TookNS < int64(300*time.Millisecond) {
+		t.Fatalf("%+v", last)
+	}
+	if n := tableOf(t, all[0]).Counters["path_given_up"]; n != 1 {
+		t.Fatalf("%d were given up", n)
+	}
+}
+
+// An agent ends while its transfers wait, by whoever they were asked for, and nothing of it runs on.
+func TestAnAgentEndsWhileTransfersWait(t *testing.T) {
+	file := fabricFile(t, 4, 2)
+	settings := func(_ int, c *Config) { c.Paths.Policy, c.Paths.Lease, c.Paths.Fabric = "shoal", time.Minute, file }
+	all := pathShoal(t, 2, 2, settings)
+	a, stop := run(t, func(c *Config) {
+		c.ID, c.Paths.Listen, c.Paths.Probe, c.Cluster.Join = "h2", loopback(2).String()+":0", "off", []string{all[0].Addrs().Gossip}
+		settings(2, c)
+	})
+	until(t, "it knows the others, and they it", func() bool {
+		_, e1 := a.paths.to(target{peer: "h0", proto: ecmp.TCP})
+		_, e2 := all[0].paths.to(target{peer: "h2", proto: ecmp.TCP})
+		return e1 == nil && e2 == nil && tableOf(t, a).Schedule.Mode == "waiting"
+	})
+	ask(t, a, "/v1/paths/reserve", ReserveRequest{Peer: "h1", Bytes: 1 << 40}).next(t, "granted")
+	q := ask(t, a, "/v1/paths/reserve", ReserveRequest{Peer: "h1", Bytes: 1})
+	q.next(t, "queued")
+	ends := make(chan error, 3)
+	for _, body := range []string{`{"peer":"h1","bytes":1000000}`, `{"peer":"h1","bytes":1000000,"ready_us":10000000}`} {
+		go func() {
+			_, err := http.Post("http://"+a.Addrs().Admin+"/v1/transfers", "application/json", strings.NewReader(body)) // answered at its end only
+			ends <- err
+		}()
+	}
+	go func() {
+		_, err := all[0].paths.pull(t.Context(), "h2", "", "", 1<<20, "")
+		ends <- err
+	}()
+	until(t, "all wait", waiting(t, a, 4))
+	w, err := a.paths.to(target{peer: "h1", proto: ecmp.TCP})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { stop(); close(ended) }()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-ended:
+	case <-late.C:
+		t.Fatal("the agent does not end")
+	}
+	for range q.lines { // until the connection ends
+	}
+	for range 3 {
+		if err := <-ends; err == nil {
+			t.Error("a transfer of an agent that has ended arrives")
+		}
+	}
+	until(t, "nobody waits", func() bool {
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		return !bytes.Contains(stacks, []byte("(*paths).await(")) && !bytes.Contains(stacks, []byte("(*paths).hold("))
+	})
+	// Nor is anything set going later.
+	a.paths.reserve(w, reserve.Request{Bytes: 1, Policy: reserve.Shoal, Phase: reserve.Intent, Ready: time.Now().Add(time.Minute).UnixMicro()})
+	if a.paths.turns.timer.Stop() {
+		t.Error("the timer of an agent that has ended is set")
+	}
 }
