@@ -132,6 +132,7 @@ func labRunCommand() *cobra.Command {
 	w := sim.DefaultWorkload()
 	var policies, rates, output, dir string
 	var seeds int
+	var scale int64
 	var files []string
 	var announce time.Duration
 	c := &cobra.Command{Use: "run", Short: "Play the paper's workload under one policy after the other, and report", Args: cobra.NoArgs,
@@ -148,7 +149,7 @@ half to hosts of the right one. Links of 100 Mb/s and sizes divided by 1,000 lea
 	f.StringVar(&rates, "qps", "25", "arrivals a second; several with commas")
 	f.IntVar(&seeds, "seeds", 1, "workloads for each rate: seeds 1 to so many")
 	f.IntVar(&w.Requests, "requests", w.Requests, "transfers of one workload")
-	f.Int64Var(&w.Scale, "scale", w.Scale, "sizes are divided by this")
+	f.Int64Var(&scale, "scale", 0, "sizes are divided by this; 0: by as much as the links are slower than 100 Gb/s")
 	f.DurationVar(&announce, "announce", lab.DefaultRun().Announce, "how long before its bytes are there a transfer is known to policy shoal: a prefill")
 	f.StringArrayVar(&files, "replay", nil, "play this saved workload (repeatable) instead of making some")
 	f.StringVar(&dir, "dir", "lab-results", "directory for results, workloads and plots")
@@ -164,13 +165,21 @@ half to hosts of the right one. Links of 100 Mb/s and sizes divided by 1,000 lea
 				return fmt.Errorf("lab: --policy: %w", err)
 			}
 		}
-		workloads, err := labWorkloads(l.cfg.Of(w), rates, seeds, files)
+		workloads, err := labWorkloads(l.workload(w, scale), rates, seeds, files)
 		if err != nil {
 			return err
 		}
 		return l.run(cmd, names, workloads, announce, dir, output)
 	}
 	return c
+}
+
+// workload is w on the lab; scale divides its sizes, where it is not 0.
+func (l *labFlags) workload(w sim.WorkloadConfig, scale int64) sim.WorkloadConfig {
+	if w = l.cfg.Of(w); scale != 0 {
+		w.Scale = scale
+	}
+	return w
 }
 
 // labWorkloads reads the saved workloads, or makes them.

@@ -96,7 +96,7 @@ func (f *simFlags) bind(c *cobra.Command, defaults study.Draft, without ...strin
 	s := c.Flags()
 	s.SortFlags = false
 	for _, g := range []struct{ name, kind, shown, help string }{
-		{"policy", "list", strings.Join(defaults.Policies, ","), "policies to compare; all: " + strings.Join(study.Policies(), ",")},
+		{"policy", "list", strings.Join(defaults.Policies, ","), "policies to compare; all is " + strings.Join(study.Policies(), ",")},
 		{"qps", "list", strings.Join(rates, ","), "transfers a second"},
 		{"seeds", "int", fmt.Sprint(defaults.Seeds), "workloads for each rate: seeds 1 to so many"},
 		{"sweep", "field=list", "", "compare values of a field: delay=0s,5ms,50ms"},
@@ -194,20 +194,27 @@ func (f *simFlags) report(cmd *cobra.Command, p *study.Plan) (*study.Report, err
 	return study.NewReport(p, results), nil
 }
 
-// write prints reports as people or programs want them; table is for people.
+// write prints reports as people or programs want them, and draws them; table is for people.
 func (f *simFlags) write(cmd *cobra.Command, table func(*term.Output), reports ...*study.Report) error {
+	if err := f.print(cmd, table, reports...); err != nil {
+		return err
+	}
+	return f.draw(cmd, reports...)
+}
+
+func (f *simFlags) print(cmd *cobra.Command, table func(*term.Output), reports ...*study.Report) error {
 	switch f.output {
 	case "json":
-		if err := study.WriteJSON(cmd.OutOrStdout(), reports...); err != nil {
-			return err
-		}
+		return study.WriteJSON(cmd.OutOrStdout(), reports...)
 	case "csv":
-		if err := study.WriteCSV(cmd.OutOrStdout(), reports...); err != nil {
-			return err
-		}
-	default:
-		table(term.New(cmd.OutOrStdout()))
+		return study.WriteCSV(cmd.OutOrStdout(), reports...)
 	}
+	table(term.New(cmd.OutOrStdout()))
+	return nil
+}
+
+// draw makes the plots, if there shall be some. Reports of one kind have files of the same names.
+func (f *simFlags) draw(cmd *cobra.Command, reports ...*study.Report) error {
 	if f.plots == "" {
 		return nil
 	}

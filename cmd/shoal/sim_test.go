@@ -132,6 +132,27 @@ func TestSimPaperWithPacketsShowsTheFluidsError(t *testing.T) {
 	}
 }
 
+// The plots are those of the packets, whatever is printed.
+func TestSimPaperDrawsThePackets(t *testing.T) {
+	args := []string{"fabric", "paper", "--model", "packets", "--scale", "300", "--qps", "25", "--seeds", "1", "--requests", "20", "--policy", "ecmp,ark", "--dir", t.TempDir()}
+	var drawn []string
+	for _, output := range []string{"table", "json"} {
+		plots := t.TempDir()
+		out, errs, err := runSim(t, append(args, "--plots", plots, "--output", output)...)
+		if err != nil || strings.Count(out+errs, "cdf.svg") != 1 {
+			t.Fatalf("%v\n%s%s", err, out, errs)
+		}
+		b, err := os.ReadFile(filepath.Join(plots, "cdf.svg"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		drawn = append(drawn, string(b))
+	}
+	if drawn[0] != drawn[1] {
+		t.Error("with JSON other plots than with tables")
+	}
+}
+
 func TestSimBreakHasOneTableForEachTrouble(t *testing.T) {
 	plots := t.TempDir()
 	out, _, err := runSim(t, "fabric", "break", "--what", "loss,network", "--seeds", "1", "--requests", "20", "--dir", "", "--plots", plots)

@@ -95,16 +95,17 @@ divided by 10, arrivals ten times as fast); the fluid is run as well, and its er
 		if err != nil {
 			return err
 		}
-		if f.output != "table" {
-			return f.write(cmd, nil, r, fluid)
-		}
-		return f.write(cmd, func(o *term.Output) {
+		err = f.print(cmd, func(o *term.Output) {
 			r.Write(o)
 			o.Println()
 			o.Println(o.Bold("The fluid beside the packets, on the same workloads"))
 			o.Println()
 			o.Table(study.ModelTable(r, fluid))
-		}, r)
+		}, r, fluid)
+		if err != nil {
+			return err
+		}
+		return f.draw(cmd, r)
 	}
 	return c
 }

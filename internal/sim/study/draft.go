@@ -45,13 +45,15 @@ func (d *Draft) Plan() (*Plan, error) {
 	return p, p.Validate()
 }
 
-// Set sets one thing by its name: title, policy, qps, seeds, sweep (field=value,value), or a field of the scenario.
+// Set sets one thing by its name: title, policy (all: every one), qps, seeds, sweep (field=value,value), or a field of the scenario.
 func (d *Draft) Set(name, value string) error {
 	switch name {
 	case "title":
 		d.Title = value
 	case "policy":
-		d.Policies = list(value)
+		if d.Policies = list(value); len(d.Policies) == 1 && d.Policies[0] == "all" {
+			d.Policies = Policies()
+		}
 	case "qps":
 		d.QPS = nil
 		for _, s := range list(value) {

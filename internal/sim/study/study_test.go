@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -325,6 +326,16 @@ func TestRequestsAreCheckedAtTheRatesOfThePlan(t *testing.T) {
 		if _, err := d.Plan(); (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "50000 requests at qps 1;") {
 			t.Errorf("50000 requests at %s: %v", qps, err)
 		}
+	}
+}
+
+func TestAllPoliciesHaveAName(t *testing.T) {
+	d := NewDraft()
+	if err := d.Set("policy", "all"); err != nil || !slices.Equal(d.Policies, Policies()) {
+		t.Errorf("%v, %v", d.Policies, err)
+	}
+	if _, err := d.Plan(); err != nil {
+		t.Error(err)
 	}
 }
 
