@@ -31,24 +31,26 @@ func WritePlots(dir string, results []*Result) ([]string, error) {
 	rows := [][]*plot.Plot{fctPlots(NewReport(results))}
 	if rows[0] != nil {
 		files = append(files, filepath.Join(dir, plotFCT))
-		if err := drawTo(files[0], rows, 10*vg.Inch, 4*vg.Inch); err != nil {
+		if err := DrawTo(files[0], rows, 10*vg.Inch, 4*vg.Inch); err != nil {
 			return nil, err
 		}
 	}
 	if rows := spinePlots(results); len(rows) > 0 {
 		files = append(files, filepath.Join(dir, plotSpines))
-		if err := drawTo(files[len(files)-1], rows, 10*vg.Inch, vg.Length(len(rows))*2.2*vg.Inch); err != nil {
+		if err := DrawTo(files[len(files)-1], rows, 10*vg.Inch, vg.Length(len(rows))*2.2*vg.Inch); err != nil {
 			return nil, err
 		}
 	}
 	return files, nil
 }
 
-// colour i of a palette that the colour-blind can tell apart (Okabe and Ito).
-func colour(i int) color.Color {
-	palette := []color.RGBA{{0, 0, 0, 255}, {230, 159, 0, 255}, {0, 114, 178, 255}, {0, 158, 115, 255}, {213, 94, 0, 255}, {204, 121, 167, 255}, {86, 180, 233, 255}, {200, 190, 40, 255}}
-	return palette[i%len(palette)]
+// Palette is that of Okabe and Ito, which the colour-blind can tell apart, and one more.
+func Palette() []color.RGBA {
+	return []color.RGBA{{0, 0, 0, 255}, {230, 159, 0, 255}, {0, 114, 178, 255}, {0, 158, 115, 255}, {213, 94, 0, 255}, {204, 121, 167, 255}, {86, 180, 233, 255}, {200, 190, 40, 255}}
 }
+
+// colour i of the palette, over and over.
+func colour(i int) color.Color { return Palette()[i%len(Palette())] }
 
 // fctPlots are mean and P95 by rate, a line a policy; the bars reach from the least to the most of one workload.
 func fctPlots(p *Report) []*plot.Plot {
@@ -81,7 +83,7 @@ func fctPlots(p *Report) []*plot.Plot {
 		{"mean flow completion time", func(o *Policy) *float64 { return o.MeanMs }, func(q *Quantiles) float64 { return q.MeanMs }},
 		{"P95 flow completion time", func(o *Policy) *float64 { return o.P95Ms }, func(q *Quantiles) float64 { return q.P95Ms }},
 	} {
-		f := figure(kind.title, "flows per second", "s")
+		f := Figure(kind.title, "flows per second", "s")
 		for i, name := range names {
 			var points spread
 			for _, g := range p.Groups {
@@ -151,8 +153,8 @@ func spinePlots(results []*Result) [][]*plot.Plot {
 	var rows [][]*plot.Plot
 	var bits, flows, seconds float64
 	for _, r := range shown {
-		b := figure(r.Policy+": to each spine ("+r.Workload+")", "s", "Mb/s")
-		n := figure(r.Policy+": flows on each spine", "s", "flows")
+		b := Figure(r.Policy+": to each spine ("+r.Workload+")", "s", "Mb/s")
+		n := Figure(r.Policy+": flows on each spine", "s", "flows")
 		n.Legend = plot.NewLegend() // one a row is enough
 		for k, spine := range r.Spines {
 			rate, under := r.overTime(k)
@@ -196,7 +198,8 @@ func (r *Result) overTime(k int) (rate, flows plotter.XYs) {
 	return rate, flows
 }
 
-func figure(title, x, y string) *plot.Plot {
+// Figure is an empty plot with a grid, from 0 on.
+func Figure(title, x, y string) *plot.Plot {
 	f := plot.New()
 	f.Title.Text, f.X.Label.Text, f.Y.Label.Text = title, x, y
 	f.Title.TextStyle.Font.Size = vg.Points(10)
@@ -209,8 +212,8 @@ func figure(title, x, y string) *plot.Plot {
 	return f
 }
 
-// drawTo draws rows of plots of one size.
-func drawTo(path string, rows [][]*plot.Plot, width, height vg.Length) error {
+// DrawTo draws rows of plots of one size into a file, as SVG.
+func DrawTo(path string, rows [][]*plot.Plot, width, height vg.Length) error {
 	c := vgsvg.New(width, height)
 	tiles := draw.Tiles{Rows: len(rows), Cols: len(rows[0]), PadX: vg.Points(12), PadY: vg.Points(8), PadTop: vg.Points(4), PadBottom: vg.Points(4), PadLeft: vg.Points(4), PadRight: vg.Points(8)}
 	for i, row := range plot.Align(rows, tiles, draw.New(c)) {

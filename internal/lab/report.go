@@ -129,7 +129,7 @@ func NewReport(results []*Result) *Report {
 			o.PaperMean, o.PaperP95 = paper(o.Name, g.QPS)
 			if own, other := policies[o.Name], policies[control]; o.Name != control && other != nil {
 				own, other = common(own, other)
-				o.MeanGain, o.P95Gain, o.P99Gain = gain(own, other, mean), gain(own, other, percentile(95)), gain(own, other, percentile(99))
+				o.MeanGain, o.P95Gain, o.P99Gain = gain(own, other, Mean), gain(own, other, Percentile(95)), gain(own, other, Percentile(99))
 			}
 		}
 		p.Groups = append(p.Groups, g)
@@ -162,15 +162,15 @@ func sum(name string, runs []*Result) Policy {
 			o.PeakFlows = max(o.PeakFlows, slices.Max(append([]int{0}, r.Samples[i].Flows...)))
 		}
 		if t := times(r); len(t) > 0 {
-			o.Each = append(o.Each, Quantiles{Workload: r.Workload, MeanMs: round(mean(t)), P95Ms: round(percentile(95)(t)), P99Ms: round(percentile(99)(t))})
+			o.Each = append(o.Each, Quantiles{Workload: r.Workload, MeanMs: round(Mean(t)), P95Ms: round(Percentile(95)(t)), P99Ms: round(Percentile(99)(t))})
 		}
 	}
 	if measured > 0 {
 		o.Imbalance = new(round(imbalance / float64(measured)))
 	}
 	if t := times(runs...); len(t) > 0 {
-		o.MeanMs, o.P50Ms = new(round(mean(t))), new(round(percentile(50)(t)))
-		o.P95Ms, o.P99Ms = new(round(percentile(95)(t))), new(round(percentile(99)(t)))
+		o.MeanMs, o.P50Ms = new(round(Mean(t))), new(round(Percentile(50)(t)))
+		o.P95Ms, o.P99Ms = new(round(Percentile(95)(t))), new(round(Percentile(99)(t)))
 	}
 	return o
 }
@@ -240,16 +240,17 @@ func (r *Result) imbalance() float64 {
 	return float64(most) * float64(len(spines)) / float64(all)
 }
 
-func mean(sorted []float64) float64 {
+// Mean is that of at least one value.
+func Mean(values []float64) float64 {
 	var s float64
-	for _, v := range sorted {
+	for _, v := range values {
 		s += v
 	}
-	return s / float64(len(sorted))
+	return s / float64(len(values))
 }
 
-// percentile is the nearest-rank percentile of sorted values: the least that percent of all do not exceed.
-func percentile(percent int) func([]float64) float64 {
+// Percentile is the nearest-rank percentile of sorted values: the least that percent of all do not exceed.
+func Percentile(percent int) func([]float64) float64 {
 	return func(sorted []float64) float64 { return sorted[max(0, (len(sorted)*percent+99)/100-1)] }
 }
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"shoal/internal/lab"
 	"shoal/internal/term"
 )
 
@@ -171,7 +172,7 @@ func (g *ComparisonGroup) order(of func(*Both) float64) []string {
 
 func pairOf(ms []float64) Pair {
 	sort.Float64s(ms)
-	return Pair{round(mean(ms)), round(percentile(95)(ms))}
+	return Pair{round(lab.Mean(ms)), round(lab.Percentile(95)(ms))}
 }
 
 func cutOf(own, base Pair) Pair {

@@ -15,7 +15,8 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
+
+	"shoal/internal/lab"
 )
 
 // shownQPS is the rate whose runs are drawn as a distribution and over time, where there are several: where ECMP suffers
@@ -36,7 +37,7 @@ func (o *Report) WritePlots(dir string) (files []string, err error) {
 		}
 		path := filepath.Join(dir, name)
 		files = append(files, path)
-		return drawTo(path, rows, width, vg.Length(len(rows))*rowHeight)
+		return lab.DrawTo(path, rows, width, vg.Length(len(rows))*rowHeight)
 	}
 	if o.Sweep != "" {
 		err = o.writeSweep(draw)
@@ -60,14 +61,9 @@ func (o *Report) WritePlots(dir string) (files []string, err error) {
 	return files, nil
 }
 
-// colours are those of Okabe and Ito, which the colour-blind can tell apart.
-func colours() []color.RGBA {
-	return []color.RGBA{{0, 0, 0, 255}, {230, 159, 0, 255}, {0, 114, 178, 255}, {0, 158, 115, 255}, {213, 94, 0, 255}, {204, 121, 167, 255}, {86, 180, 233, 255}}
-}
-
 // style is a policy's, the same on every plot: a colour, and dashes where there are more policies than colours.
 func style(policy string, width float64) draw.LineStyle {
-	palette := colours()
+	palette := lab.Palette()
 	order := [...]string{Base, "ark", "least", "shoal", "split", "spray", "hedera", "ecmp-fixed", "flowlet", "plb", Bound}
 	i := max(0, slices.Index(order[:], policy))
 	s := draw.LineStyle{Color: palette[i%len(palette)], Width: vg.Points(width)}
@@ -88,9 +84,9 @@ func (o *Report) ratePlots(cuts bool) [][]*plot.Plot {
 		if q.name != "mean" && q.name != "p95" {
 			continue
 		}
-		f := figure(paperName(q.name), "transfers per second", "s")
+		f := lab.Figure(paperName(q.name), "transfers per second", "s")
 		if cuts {
-			f = figure("cut of "+paperName(q.name)+" against ecmp", "transfers per second", "%")
+			f = lab.Figure("cut of "+paperName(q.name)+" against ecmp", "transfers per second", "%")
 		}
 		for _, name := range o.plan.Policies {
 			var c curve
@@ -190,7 +186,7 @@ func (o *Report) shown() float64 {
 // cdfPlot is the distribution of completion times over all runs of one rate.
 func (o *Report) cdfPlot() [][]*plot.Plot {
 	qps := o.shown()
-	f := figure(fmt.Sprintf("flow completion time at %g transfers per second", qps), "s", "part of the transfers")
+	f := lab.Figure(fmt.Sprintf("flow completion time at %g transfers per second", qps), "s", "part of the transfers")
 	f.X.Scale, f.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	f.X.Min = math.Inf(1)
 	for _, name := range o.plan.Policies {
@@ -236,9 +232,9 @@ func (o *Report) sampled() []*Result {
 // spinePlots are the flows on each path over time, a row a policy, all of the same workload.
 func (o *Report) spinePlots() [][]*plot.Plot {
 	var rows [][]*plot.Plot
-	most, last := 1.0, 0.0
+	most, last, palette := 1.0, 0.0, lab.Palette()
 	for _, r := range o.sampled() {
-		f := figure(fmt.Sprintf("%s: transfers on each spine (%s)", r.Policy, r.Workload), "s", "transfers")
+		f := lab.Figure(fmt.Sprintf("%s: transfers on each spine (%s)", r.Policy, r.Workload), "s", "transfers")
 		paths := 0
 		for _, s := range r.Samples {
 			paths = max(paths, len(s.Flows))
@@ -253,7 +249,7 @@ func (o *Report) spinePlots() [][]*plot.Plot {
 				line = append(line, plotter.XY{X: s.At.Seconds(), Y: n})
 				most, last = max(most, n), max(last, s.At.Seconds())
 			}
-			l := &plotter.Line{XYs: line, LineStyle: draw.LineStyle{Color: colours()[k%len(colours())], Width: vg.Points(0.75)}, StepStyle: plotter.PostStep}
+			l := &plotter.Line{XYs: line, LineStyle: draw.LineStyle{Color: palette[k%len(palette)], Width: vg.Points(0.75)}, StepStyle: plotter.PostStep}
 			f.Add(l)
 			f.Legend.Add("path "+strconv.Itoa(k), l)
 		}
@@ -267,7 +263,7 @@ func (o *Report) spinePlots() [][]*plot.Plot {
 
 // queuePlot is the longest queue of any link over time; of a fluid, which has none, there is no plot.
 func (o *Report) queuePlot() [][]*plot.Plot {
-	f := figure("longest queue of any link", "s", "kB")
+	f := lab.Figure("longest queue of any link", "s", "kB")
 	any := false
 	for _, r := range o.sampled() {
 		var line plotter.XYs
@@ -320,7 +316,7 @@ func (o *Report) sweepPlots(qps float64) [][]*plot.Plot {
 		if q.name != "mean" && q.name != "p95" {
 			continue
 		}
-		f := figure("cut of "+paperName(q.name)+" against ecmp", o.Sweep, "%")
+		f := lab.Figure("cut of "+paperName(q.name)+" against ecmp", o.Sweep, "%")
 		f.X.Tick.Marker = plot.ConstantTicks(names)
 		f.Legend.Top = false
 		for _, policy := range o.plan.Policies {
@@ -373,40 +369,4 @@ func axis(name string, fallback float64) float64 {
 		return n
 	}
 	return fallback
-}
-
-func figure(title, x, y string) *plot.Plot {
-	f := plot.New()
-	f.Title.Text, f.X.Label.Text, f.Y.Label.Text = title, x, y
-	f.Title.TextStyle.Font.Size = vg.Points(10)
-	f.X.Min, f.Y.Min = 0, 0
-	f.Legend.Top, f.Legend.Left = true, true
-	f.Legend.TextStyle.Font.Size = vg.Points(7)
-	grid := plotter.NewGrid()
-	grid.Vertical.Color, grid.Horizontal.Color = color.Gray{230}, color.Gray{230}
-	f.Add(grid)
-	return f
-}
-
-// drawTo draws rows of plots of one size.
-func drawTo(path string, rows [][]*plot.Plot, width, height vg.Length) error {
-	c := vgsvg.New(width, height)
-	tiles := draw.Tiles{Rows: len(rows), Cols: len(rows[0]), PadX: vg.Points(12), PadY: vg.Points(8), PadTop: vg.Points(4), PadBottom: vg.Points(4), PadLeft: vg.Points(4), PadRight: vg.Points(8)}
-	for i, row := range plot.Align(rows, tiles, draw.New(c)) {
-		for j := range row {
-			rows[i][j].Draw(row[j])
-		}
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("study: plot: %w", err)
-	}
-	defer f.Close()
-	if _, err := c.WriteTo(f); err != nil {
-		return fmt.Errorf("study: plot %s: %w", path, err)
-	}
-	if err := f.Close(); err != nil {
-		return fmt.Errorf("study: plot %s: %w", path, err)
-	}
-	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"shoal/internal/lab"
 	"shoal/internal/sim"
 	"shoal/internal/sim/control"
 )
@@ -78,12 +79,12 @@ func quantities() []quantity {
 		return func(t []float64, _ float64) float64 { return f(t) }
 	}
 	return []quantity{
-		{"mean", plain(mean), func(q *Quantities) *Spread { return &q.Mean }},
-		{"p50", plain(percentile(50)), func(q *Quantities) *Spread { return &q.P50 }},
-		{"p95", plain(percentile(95)), func(q *Quantities) *Spread { return &q.P95 }},
-		{"p99", plain(percentile(99)), func(q *Quantities) *Spread { return &q.P99 }},
-		{"ttft_mean", func(t []float64, more float64) float64 { return mean(t) + more }, func(q *Quantities) *Spread { return &q.TTFTMean }},
-		{"ttft_p95", func(t []float64, more float64) float64 { return percentile(95)(t) + more }, func(q *Quantities) *Spread { return &q.TTFTP95 }},
+		{"mean", plain(lab.Mean), func(q *Quantities) *Spread { return &q.Mean }},
+		{"p50", plain(lab.Percentile(50)), func(q *Quantities) *Spread { return &q.P50 }},
+		{"p95", plain(lab.Percentile(95)), func(q *Quantities) *Spread { return &q.P95 }},
+		{"p99", plain(lab.Percentile(99)), func(q *Quantities) *Spread { return &q.P99 }},
+		{"ttft_mean", func(t []float64, more float64) float64 { return lab.Mean(t) + more }, func(q *Quantities) *Spread { return &q.TTFTMean }},
+		{"ttft_p95", func(t []float64, more float64) float64 { return lab.Percentile(95)(t) + more }, func(q *Quantities) *Spread { return &q.TTFTP95 }},
 	}
 }
 

@@ -3,6 +3,8 @@ package study
 import (
 	"math"
 	"slices"
+
+	"shoal/internal/lab"
 )
 
 // Spread is one quantity over the runs of several seeds.
@@ -23,10 +25,10 @@ type Spread struct {
 const minSingle = 5
 
 func newSpread(values []float64) Spread {
-	s := Spread{Runs: len(values), Mean: round(mean(values))}
+	s := Spread{Runs: len(values), Mean: round(lab.Mean(values))}
 	if len(values) >= 2 {
 		half := tQuantile(len(values)-1) * deviation(values) / math.Sqrt(float64(len(values)))
-		s.Low, s.High = new(round(mean(values)-half)), new(round(mean(values)+half))
+		s.Low, s.High = new(round(lab.Mean(values)-half)), new(round(lab.Mean(values)+half))
 	}
 	if len(values) >= minSingle {
 		sorted := slices.Sorted(slices.Values(values))
@@ -43,27 +45,14 @@ func (s *Spread) Half() float64 {
 	return *s.High - s.Mean
 }
 
-func mean(v []float64) float64 {
-	var sum float64
-	for _, x := range v {
-		sum += x
-	}
-	return sum / float64(len(v))
-}
-
 // deviation is the sample's standard deviation.
 func deviation(v []float64) float64 {
-	m := mean(v)
+	m := lab.Mean(v)
 	var sum float64
 	for _, x := range v {
 		sum += (x - m) * (x - m)
 	}
 	return math.Sqrt(sum / float64(len(v)-1))
-}
-
-// percentile is the nearest-rank percentile of sorted values, as the lab has it.
-func percentile(percent int) func([]float64) float64 {
-	return func(sorted []float64) float64 { return sorted[max(0, (len(sorted)*percent+99)/100-1)] }
 }
 
 // interpolated is the quantile between the two values around it.
