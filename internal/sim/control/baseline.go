@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"slices"
 
 	"shoal/internal/sim/fabric"
@@ -62,67 +63,68 @@ func (r *run) reassign() {
 // demands are the flows' natural rates, in bit/s.
 func (r *run) demands(ids []fabric.ID) []float64 {
 	net := r.net.Topology()
-	d := make([]float64, len(ids))
-	limited := make([]bool, len(ids)) // by the receiver
-	ends := func(i int) (src, dst int) {
-		t := &r.res.Transfers[r.legs[ids[i]].job]
-		return t.Src, t.Dst
+	e := estimate{rate: make([]float64, len(ids)), limited: make([]bool, len(ids))}
+	from, to := make([][]int, len(r.hosts)), make([][]int, len(r.hosts)) // by host: its places in ids
+	for i, id := range ids {
+		t := &r.res.Transfers[r.legs[id].job]
+		from[t.Src], to[t.Dst] = append(from[t.Src], i), append(to[t.Dst], i)
 	}
 	for changed := true; changed; {
 		changed = false
-		for h := range r.hosts { // senders
-			left, n := float64(net.Links[net.Up(h)].Rate), 0
-			for i := range ids {
-				if src, _ := ends(i); src == h {
-					if limited[i] {
-						left -= d[i]
-					} else {
-						n++
-					}
-				}
-			}
-			for i := range ids {
-				if src, _ := ends(i); src == h && !limited[i] {
-					d[i] = max(0, left) / float64(n)
-				}
-			}
+		for h := range r.hosts {
+			e.send(from[h], float64(net.Links[net.Up(h)].Rate))
 		}
-		for h := range r.hosts { // receivers
-			rate := float64(net.Links[net.Down(h)].Rate)
-			var mine []int
-			sum := 0.0
-			for i := range ids {
-				if _, dst := ends(i); dst == h {
-					mine = append(mine, i)
-					sum += d[i]
-				}
-			}
-			if sum <= rate*(1+1e-9) {
-				continue
-			}
-			slices.SortStableFunc(mine, func(a, b int) int {
-				switch {
-				case d[a] < d[b]:
-					return -1
-				case d[a] > d[b]:
-					return 1
-				}
-				return 0
-			})
-			for k, i := range mine { // those below the equal share keep what they have
-				share := rate / float64(len(mine)-k)
-				if d[i] > share {
-					for _, j := range mine[k:] {
-						if !limited[j] || d[j] != share {
-							limited[j], changed = true, changed || d[j] > share*(1+1e-9)
-							d[j] = share
-						}
-					}
-					break
-				}
-				rate -= d[i]
-			}
+		for h := range r.hosts {
+			changed = e.receive(to[h], float64(net.Links[net.Down(h)].Rate)) || changed
 		}
 	}
-	return d
+	return e.rate
+}
+
+// estimate is that of each flow so far, and whether its receiver holds it down.
+type estimate struct {
+	rate    []float64
+	limited []bool
+}
+
+// send shares a sender's link among its flows, those aside that get less than their share anyway.
+func (e *estimate) send(flows []int, link float64) {
+	n := 0
+	for _, i := range flows {
+		if e.limited[i] {
+			link -= e.rate[i]
+		} else {
+			n++
+		}
+	}
+	for _, i := range flows {
+		if !e.limited[i] {
+			e.rate[i] = max(0, link) / float64(n)
+		}
+	}
+}
+
+// receive cuts a receiver's flows down to its link; it says whether it cut any.
+func (e *estimate) receive(flows []int, link float64) (changed bool) {
+	sum := 0.0
+	for _, i := range flows {
+		sum += e.rate[i]
+	}
+	if sum <= link*(1+1e-9) {
+		return false
+	}
+	slices.SortStableFunc(flows, func(a, b int) int { return cmp.Compare(e.rate[a], e.rate[b]) })
+	for k, i := range flows { // those below the equal share keep what they have
+		share := link / float64(len(flows)-k)
+		if e.rate[i] <= share {
+			link -= e.rate[i]
+			continue
+		}
+		for _, j := range flows[k:] {
+			changed = changed || e.rate[j] > share*(1+1e-9)
+			e.limited[j], e.rate[j] = true, share
+		}
+		break
+	}
+	return changed
 }

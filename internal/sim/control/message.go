@@ -16,14 +16,30 @@ const overhead = 14 + 20 + 8 + 24
 
 // messages are those under way. A message to everybody is there once.
 type messages struct {
-	all  []message
-	free []int32
-	out  []reserve.Message
-	text []byte
-
-	rounds     []told
-	freeRounds []int32
+	all    pool[message]
+	rounds pool[told]
+	out    []reserve.Message
+	text   []byte
 }
+
+// pool is items whose places are used again.
+type pool[T any] struct {
+	items []T
+	free  []int32
+}
+
+// take is a place; what is there is from an earlier use.
+func (p *pool[T]) take() (n int32) {
+	if k := len(p.free); k > 0 {
+		n, p.free = p.free[k-1], p.free[:k-1]
+		return n
+	}
+	var zero T
+	p.items = append(p.items, zero)
+	return int32(len(p.items) - 1)
+}
+
+func (p *pool[T]) give(n int32) { p.free = append(p.free, n) }
 
 type message struct {
 	from  int
@@ -57,14 +73,8 @@ func (r *run) broadcast(msg message) {
 	if len(r.hosts) < 2 {
 		return
 	}
-	m := &r.messages
-	var n int32
-	if k := len(m.free); k > 0 {
-		n, m.free = m.free[k-1], m.free[:k-1]
-		m.all[n] = msg
-	} else {
-		n, m.all = int32(len(m.all)), append(m.all, msg)
-	}
+	n := r.messages.all.take()
+	r.messages.all.items[n] = msg
 	r.res.Counts.Messages += int64(msg.left)
 	r.res.Counts.MessageBytes += int64(msg.left) * msg.bytes
 	if !r.cfg.InFabric && r.cfg.Jitter == 0 { // all get it at once: one timer
@@ -103,15 +113,16 @@ func (r *run) arrived(tag int64) {
 
 // deliver gives message n to a host, or to all.
 func (r *run) deliver(n int32, to int) {
-	msg := r.messages.all[n] // a copy: what follows may send messages
+	all := &r.messages.all
+	msg := all.items[n] // a copy: what follows may send messages
 	if to >= 0 {
 		r.hear(&msg, &r.hosts[to])
-		if r.messages.all[n].left--; r.messages.all[n].left == 0 {
-			r.messages.free = append(r.messages.free, n)
+		if all.items[n].left--; all.items[n].left == 0 {
+			all.give(n)
 		}
 		return
 	}
-	r.messages.free = append(r.messages.free, n)
+	all.give(n)
 	for i := range r.hosts {
 		if i != msg.from {
 			r.hear(&msg, &r.hosts[i])
@@ -137,7 +148,6 @@ func (r *run) round() {
 	if len(r.hosts) < 2 {
 		return
 	}
-	m := &r.messages
 	for i := range r.hosts {
 		of := r.delays.IntN(len(r.hosts) - 1)
 		if of >= i {
@@ -146,13 +156,8 @@ func (r *run) round() {
 		if r.lost() {
 			continue
 		}
-		var n int32
-		if k := len(m.freeRounds); k > 0 {
-			n, m.freeRounds = m.freeRounds[k-1], m.freeRounds[:k-1]
-		} else {
-			n, m.rounds = int32(len(m.rounds)), append(m.rounds, told{})
-		}
-		t := &m.rounds[n]
+		n := r.messages.rounds.take()
+		t := &r.messages.rounds.items[n]
 		t.from, t.own = of, r.hosts[of].table.Section()
 		t.sections = append(t.sections[:0], r.hosts[of].known...)
 		r.timers.Push(r.after(r.delay()), timer{kind: section, host: int32(i), n: n})
@@ -161,7 +166,7 @@ func (r *run) round() {
 
 // merge takes in what a host has been told.
 func (r *run) merge(n int32, h *host) {
-	t := &r.messages.rounds[n]
+	t := &r.messages.rounds.items[n]
 	now := r.now()
 	changed := false
 	r.steps += len(t.sections)
@@ -176,7 +181,7 @@ func (r *run) merge(n int32, h *host) {
 		h.known[i], changed = s, true
 		h.table.Merge(now, h.wall(now), r.hosts[i].id, 1, s)
 	}
-	r.messages.freeRounds = append(r.messages.freeRounds, n)
+	r.messages.rounds.give(n)
 	if changed {
 		r.changed(h)
 	}
