@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -76,21 +77,40 @@ func run(t testing.TB, p *Plan, c RunConfig) []*Result {
 }
 
 func TestTheDigestIsThatOfThePlanOnAnyNumberOfCores(t *testing.T) {
-	p := small(Base, "ark", "shoal", Bound)
-	p.Variants[0].Scenario.Workload.Requests = 60
-	real := RunConfig{simulate: simulate, Workers: 1}
-	one := NewReport(p, run(t, p, real))
-	real.Workers, real.Dir = 2, t.TempDir()
-	two := NewReport(p, run(t, p, real))
-	kept := NewReport(p, run(t, p, RunConfig{Dir: real.Dir, simulate: func(*Plan, Point, tick) (*control.Result, error) {
-		return nil, errors.New("what is kept is not run again")
-	}}))
-	if one.Digest != two.Digest || kept.Digest != one.Digest {
-		t.Errorf("digests %s with one worker, %s with two, %s read again", one.Digest, two.Digest, kept.Digest)
-	}
-	p.Seeds = []uint64{2, 3, 4}
-	if other := NewReport(p, run(t, p, RunConfig{simulate: simulate})); other.Digest == one.Digest {
-		t.Error("other seeds, the same digest")
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for _, model := range []string{Fluid, Packets} {
+		p := small(Base, "ark", "shoal", Bound)
+		s := &p.Variants[0].Scenario
+		s.Workload.Requests = 40
+		if s.Model = model; model == Packets {
+			s.Transport, s.Control.Scale, s.Workload.Requests, p.QPS, p.Seeds = DCQCN, 300, 10, []float64{25}, []uint64{1, 2}
+		}
+		dir := t.TempDir()
+		var first *Report
+		same := func(how string, c RunConfig) {
+			o := NewReport(p, run(t, p, c))
+			if first == nil {
+				first = o
+			}
+			if o.Digest != first.Digest || (o.Packets > 0) != (model == Packets) {
+				t.Errorf("%s, %s: digest %s of %d packets, and %s of %d with one worker", model, how, o.Digest, o.Packets, first.Digest, first.Packets)
+			}
+		}
+		for _, cores := range []int{1, 2, 4} {
+			runtime.GOMAXPROCS(cores)
+			same(fmt.Sprint(cores, " cores"), RunConfig{simulate: simulate})
+		}
+		same("one worker", RunConfig{simulate: simulate, Workers: 1})
+		same("two workers", RunConfig{simulate: simulate, Workers: 2, Dir: dir})
+		same("read again", RunConfig{Dir: dir, simulate: func(*Plan, Point, tick) (*control.Result, error) {
+			return nil, errors.New("what is kept is not run again")
+		}})
+		for i := range p.Seeds {
+			p.Seeds[i]++
+		}
+		if other := NewReport(p, run(t, p, RunConfig{simulate: simulate})); other.Digest == first.Digest {
+			t.Errorf("%s: other seeds, the same digest", model)
+		}
 	}
 }
 
