@@ -3,15 +3,28 @@ package agent
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"shoal/internal/reserve"
 )
+
+// sending are the reservations of an agent's own whose bytes move.
+func sending(a *Agent) (rows []reserve.Row) {
+	a.paths.table(func(t *reserve.Table, _, _ time.Duration) { rows = t.Rows(nil) })
+	return slices.DeleteFunc(rows, func(r reserve.Row) bool { return r.Owner != a.id || r.Entry.Phase != reserve.Active })
+}
 
 // Under policy shoal one transfer a NIC moves at a time: the others wait for their turn, and all arrive.
 func TestTransfersWaitForTheirTurn(t *testing.T) {
-	all := pathShoal(t, 4, 2, func(_ int, c *Config) { c.Paths.Policy, c.Paths.Chunk, c.Paths.MaxBytes = "shoal", 64<<10, 1<<30 })
-	until(t, "nothing is stale", func() bool { return tableOf(t, all[0]).Schedule.Mode == "waiting" })
+	all := pathShoal(t, 4, 2, func(_ int, c *Config) {
+		c.Paths.Policy, c.Paths.Chunk, c.Paths.MaxBytes, c.Paths.MaxDelay = "shoal", 64<<10, 1<<30, reserve.MaxAhead
+	})
+	until(t, "nothing is stale", func() bool {
+		return tableOf(t, all[0]).Schedule.Mode == "waiting" && tableOf(t, all[1]).Schedule.Mode == "waiting"
+	})
 	const n = 6
 	ended := make(chan []TransferReply, n)
 	for i := range n {
@@ -20,22 +33,89 @@ func TestTransfersWaitForTheirTurn(t *testing.T) {
 			ended <- r
 		}()
 	}
-	for range n {
-		if r := <-ended; len(r) == 0 || r[len(r)-1].Error != "" || r[len(r)-1].Moved != 8<<20 || r[len(r)-1].AnyPath > 0 {
-			t.Errorf("%+v", r)
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	seen := 0
+	for left := n; left > 0; {
+		select {
+		case r := <-ended:
+			left--
+			if len(r) == 0 || r[len(r)-1].Error != "" || r[len(r)-1].Moved != 8<<20 || r[len(r)-1].AnyPath > 0 {
+				t.Errorf("%+v", r)
+			}
+		case <-look.C:
+			for _, a := range all[:2] {
+				rows := sending(a)
+				seen += len(rows)
+				if len(rows) > 1 {
+					t.Fatalf("%s sends at once: %+v", a.id, rows)
+				}
+			}
 		}
+	}
+	if seen == 0 {
+		t.Error("nothing was seen to move")
 	}
 	p, code := post[TransferReply](t, all[3], "/v1/transfers", TransferRequest{Peer: "h0", Bytes: 8 << 20, Pull: true})
 	if code != http.StatusOK || !p[0].Done || p[0].Moved != 8<<20 {
 		t.Fatalf("%d %+v", code, p)
 	}
 	sameTables(t, all, 0)
-	began := int64(0)
+	sum := map[string]int64{}
 	for _, a := range all[:2] {
-		began += tableOf(t, a).Counters["path_scheduled"] + tableOf(t, a).Counters["path_unwaited"]
+		c := tableOf(t, a).Counters
+		for name, v := range c {
+			sum[name] += v
+		}
+		if c["path_waited_us"] == 0 {
+			t.Errorf("nothing waited at %s", a.id)
+		}
 	}
-	if began != n+1 {
-		t.Errorf("%d of %d began by the policy", began, n+1)
+	if sum["path_scheduled"] != n+1 || sum["path_unwaited"] != 0 || sum["path_given_up"] != 0 {
+		t.Errorf("%d of %d began at their turn, %d did not wait, %d were given up", sum["path_scheduled"], n+1, sum["path_unwaited"], sum["path_given_up"])
+	}
+}
+
+// Agents that send to one NIC take turns by what they tell each other, the shortest first; who is in nobody's way does not wait.
+func TestAgentsTakeTurns(t *testing.T) {
+	all := pathShoal(t, 6, 2, func(_ int, c *Config) {
+		c.Paths.Policy, c.Paths.Lease, c.Paths.MaxDelay = "shoal", time.Minute, reserve.MaxAhead
+	})
+	for _, a := range all {
+		until(t, "nothing is stale", func() bool { return tableOf(t, a).Schedule.Mode == "waiting" })
+	}
+	const second = 12_500_000_000 // bytes of a link; turns are twelve seconds apart for each
+	first := ask(t, all[0], "/v1/paths/reserve", ReserveRequest{Peer: "h3", Bytes: 50 * second}).next(t, "granted")
+	sameTables(t, all, 1)
+	turns := make([]*asked, 6)
+	for _, i := range []int{3, 0, 5, 2, 1, 4} {
+		turns[i] = ask(t, all[i%3], "/v1/paths/reserve", ReserveRequest{Peer: "h3", Bytes: int64(30+i) * second})
+		turns[i].next(t, "queued")
+	}
+	aside := ask(t, all[3], "/v1/paths/reserve", ReserveRequest{Peer: "h0", Bytes: second}).next(t, "granted")
+	post[struct{}](t, all[3], "/v1/paths/release", HoldRequest{ID: aside.ID})
+	sameTables(t, all, 1+len(turns))
+	who, id := all[0], first.ID
+	for i, q := range turns {
+		post[struct{}](t, who, "/v1/paths/release", HoldRequest{ID: id})
+		g := q.next(t, "granted")
+		who, id = all[i%3], g.ID
+		sameTables(t, all, len(turns)-i)
+		var rows []reserve.Row
+		for _, a := range all {
+			rows = append(rows, sending(a)...)
+		}
+		if len(rows) != 1 || rows[0].Owner != who.id || rows[0].Entry.ID != id || !g.Legs[0].Reserved {
+			t.Fatalf("turn %d is %d of %s, and what moves is %+v", i, id, who.id, rows)
+		}
+	}
+	post[struct{}](t, who, "/v1/paths/release", HoldRequest{ID: id})
+	sameTables(t, all, 0)
+	for i, a := range all {
+		c := tableOf(t, a).Counters
+		if want := []int64{3, 2, 2, 1, 0, 0}[i]; c["path_scheduled"] != want || c["path_unwaited"] != 0 || c["path_conflicts"] != 0 {
+			t.Errorf("%s: %d of %d began at their turn, %d did not wait, %d conflicts", a.id, c["path_scheduled"], want, c["path_unwaited"], c["path_conflicts"])
+		}
 	}
 }
 
