@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,8 +49,10 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 			send(prometheus.GaugeValue, name, "Own transfers that wait for their turn, or are announced.", float64(v))
 		case pathWaits:
 			send(prometheus.GaugeValue, name, "1 where policy shoal has transfers wait for their turn, 0 where least decides (GET /v1/paths/table says why).", float64(v))
+		case pathWaited:
+			send(prometheus.CounterValue, "path_waited_seconds_total", pathHelp(name), float64(v)/1e6)
 		default:
-			send(prometheus.CounterValue, name+"_total", "See GET /status.", float64(v))
+			send(prometheus.CounterValue, name+"_total", cmp.Or(pathHelp(name), "See GET /status."), float64(v))
 		}
 	}
 	send(prometheus.CounterValue, "replica_snapshots_total", "Complete copies of documents sent.", float64(replicas.Snapshots))
