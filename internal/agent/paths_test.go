@@ -185,6 +185,7 @@ func TestReservationsReachEveryoneAndEnd(t *testing.T) {
 
 // A dead peer holds nothing: at once where membership notices.
 func TestADeadPeersReservationsEnd(t *testing.T) {
+	t.Parallel()
 	all := pathShoal(t, 2, 2, func(_ int, c *Config) { c.Paths.Lease = time.Minute })
 	dying := start(t, func(c *Config) {
 		c.ID, c.Paths.Listen, c.Paths.Fabric, c.Paths.Probe = "h9", "127.0.0.10:0", all[0].cfg.Paths.Fabric, "off"

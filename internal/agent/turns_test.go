@@ -19,6 +19,7 @@ func sending(a *Agent) (rows []reserve.Row) {
 
 // Under policy shoal one transfer a NIC moves at a time: the others wait for their turn, and all arrive.
 func TestTransfersWaitForTheirTurn(t *testing.T) {
+	t.Parallel()
 	all := pathShoal(t, 4, 2, func(_ int, c *Config) {
 		c.Paths.Policy, c.Paths.Chunk, c.Paths.MaxBytes, c.Paths.MaxDelay = "shoal", 64<<10, 1<<30, reserve.MaxAhead
 	})
@@ -78,6 +79,7 @@ func TestTransfersWaitForTheirTurn(t *testing.T) {
 
 // Agents that send to one NIC take turns by what they tell each other, the shortest first; who is in nobody's way does not wait.
 func TestAgentsTakeTurns(t *testing.T) {
+	t.Parallel()
 	all := pathShoal(t, 6, 2, func(_ int, c *Config) {
 		c.Paths.Policy, c.Paths.Lease, c.Paths.MaxDelay = "shoal", time.Minute, reserve.MaxAhead
 	})
@@ -121,6 +123,7 @@ func TestAgentsTakeTurns(t *testing.T) {
 
 // An engine's own library is told when it is its turn, and loses its place when it goes away.
 func TestReservationsAreQueuedAndGranted(t *testing.T) {
+	t.Parallel()
 	all := pathShoal(t, 4, 2, func(_ int, c *Config) { c.Paths.Policy, c.Paths.Lease = "shoal", time.Minute })
 	until(t, "nothing is stale", func() bool { return tableOf(t, all[0]).Schedule.Mode == "waiting" })
 	first, _ := post[ReserveReply](t, all[0], "/v1/paths/reserve", ReserveRequest{Peer: "h1", Bytes: 1 << 40}) // 88 s, as it is predicted
@@ -184,6 +187,7 @@ func TestReservationsAreQueuedAndGranted(t *testing.T) {
 
 // What is announced and never started is given up a lease after its time.
 func TestAnAnnouncementIsGivenUp(t *testing.T) {
+	t.Parallel()
 	all := pathShoal(t, 2, 2, func(_ int, c *Config) { c.Paths.Policy, c.Paths.Lease = "shoal", 300*time.Millisecond })
 	until(t, "nothing is stale", func() bool { return tableOf(t, all[0]).Schedule.Mode == "waiting" })
 	post[ReserveReply](t, all[0], "/v1/paths/reserve", ReserveRequest{Peer: "h1", Bytes: 1 << 20, Intent: true, ReadyUS: 1000})

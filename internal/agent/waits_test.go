@@ -100,8 +100,9 @@ func waiting(t *testing.T, a *Agent, n int) func() bool {
 	}
 }
 
-// Whoever asked first is told of the turn; asking again takes nothing from it.
+// Whoever asked first is told of the turn, or of its end; asking again takes nothing from it.
 func TestAWaitingReservationIsStartedOnce(t *testing.T) {
+	t.Parallel()
 	all, first := waitingShoal(t, 2, nil)
 	one := ask(t, all[0], "/v1/paths/reserve", ReserveRequest{Peer: "h1", Bytes: 1 << 20})
 	id := one.next(t, "queued").ID
@@ -128,6 +129,12 @@ func TestAWaitingReservationIsStartedOnce(t *testing.T) {
 	if r, _ := post[RenewReply](t, all[0], "/v1/paths/renew", HoldRequest{ID: id, Left: 1}); !r[0].Held {
 		t.Fatal("who was granted and goes loses what moves")
 	}
+	three := ask(t, all[0], "/v1/paths/reserve", ReserveRequest{Peer: "h1", Bytes: 1 << 30})
+	gone := three.next(t, "queued").ID
+	post[struct{}](t, all[0], "/v1/paths/release", HoldRequest{ID: gone}) // by another connection
+	if r := three.next(t, "ended"); r.ID != gone || !strings.Contains(r.Reason, "released") {
+		t.Fatalf("%+v", r)
+	}
 	post[struct{}](t, all[0], "/v1/paths/release", HoldRequest{ID: id})
 	if g := two.next(t, "granted"); g.ID != intent {
 		t.Fatalf("%+v", g)
@@ -142,6 +149,7 @@ func standStill(a *Agent) {
 
 // What lapses while it waits is told so: a client by a last line, the mover goes without a turn, an announcement is forgotten.
 func TestWhatLapsesWhileItWaitsIsTold(t *testing.T) {
+	t.Parallel()
 	all, _ := waitingShoal(t, 2, nil)
 	q := ask(t, all[0], "/v1/paths/reserve", ReserveRequest{Peer: "h1", Bytes: 1 << 20})
 	id := q.next(t, "queued").ID
@@ -169,22 +177,9 @@ func TestWhatLapsesWhileItWaitsIsTold(t *testing.T) {
 	sameTables(t, all, 0)
 }
 
-// Who waits is told when another connection releases what it waits for.
-func TestAWaitingReservationIsReleasedByAnother(t *testing.T) {
-	all, first := waitingShoal(t, 2, nil)
-	q := ask(t, all[0], "/v1/paths/reserve", ReserveRequest{Peer: "h1", Bytes: 1 << 20})
-	id := q.next(t, "queued").ID
-	post[struct{}](t, all[0], "/v1/paths/release", HoldRequest{ID: id})
-	if r := q.next(t, "ended"); r.ID != id || !strings.Contains(r.Reason, "released") {
-		t.Fatalf("%+v", r)
-	}
-	until(t, "nobody waits", waiting(t, all[0], 0))
-	post[struct{}](t, all[0], "/v1/paths/release", HoldRequest{ID: first.ID})
-	sameTables(t, all, 0)
-}
-
 // A transfer whose client goes away gives its place up, whether its bytes are there or not.
 func TestATransferThatIsGivenUpWhileItWaits(t *testing.T) {
+	t.Parallel()
 	all, first := waitingShoal(t, 2, nil)
 	failed := tableOf(t, all[0]).Counters["transfers_failed"]
 	for i, ready := range []int64{0, maxAnnounced.Microseconds()} {
@@ -211,6 +206,7 @@ func TestATransferThatIsGivenUpWhileItWaits(t *testing.T) {
 
 // Beyond give_up a transfer starts without its turn.
 func TestATransferWaitsNoLongerThanGiveUp(t *testing.T) {
+	t.Parallel()
 	all, _ := waitingShoal(t, 2, func(_ int, c *Config) { c.Paths.MaxWait, c.Paths.GiveUp = 100*time.Millisecond, 300*time.Millisecond })
 	r, _ := post[TransferReply](t, all[0], "/v1/transfers", TransferRequest{Peer: "h1", Bytes: 1 << 20})
 	last := r[len(r)-1]
