@@ -238,7 +238,7 @@ func TestWhoWaitsByALapsedIntentIsQueuedAnew(t *testing.T) {
 // between two picoseconds.
 func TestTheLimitsOfTimesCanBeRun(t *testing.T) {
 	for _, scale := range []int64{1, 100_000} {
-		w := paperWorkload(t, 0.05, 5, scale, 1)
+		w := paperWorkload(t, 0.2, 3, scale, 1)
 		play(t, w, with("shoal", func(c *Config) { c.Notice, c.Skew, c.Scale = maxNotice, time.Minute, scale }))
 		play(t, w, with("shoal", func(c *Config) {
 			c.Sample, c.Renew, c.Round, c.Scale = time.Millisecond, 20*time.Millisecond, 20*time.Millisecond, scale
