@@ -38,6 +38,7 @@ type held struct {
 	heard      time.Duration
 	prev, next uint32
 	place      uint32 // in owner.held
+	moves      uint32 // place in Table.active, where it is Active
 	mark       uint64
 }
 
@@ -81,6 +82,7 @@ func (t *Table) hear(now, wall time.Duration, from peer.ID, m *Message) Verdict 
 	case m.Released:
 		if have {
 			t.learnOf(now, at)
+			t.weigh(now, wall, at, nil)
 			t.drop(at)
 		}
 		t.bury(o, e.ID, e.Seq)
@@ -128,6 +130,7 @@ func (t *Table) merge(now, wall time.Duration, id peer.ID, incarnation uint64, s
 	for i := len(o.held) - 1; i >= 0; i-- { // what is dropped gives its place to one that has been looked at
 		if h := &t.held[o.held[i]]; h.mark != t.marks && h.entry.Seq <= s.Seq {
 			t.learnOf(now, o.held[i])
+			t.weigh(now, wall, o.held[i], nil)
 			t.drop(o.held[i])
 		}
 	}
@@ -185,6 +188,7 @@ func (t *Table) Forget(id peer.ID) {
 // empty drops all of an owner's entries and releases.
 func (t *Table) empty(o *owner) {
 	t.stats.Forgotten += uint64(len(o.held))
+	t.version++
 	for n := len(o.held); n > 0; n-- {
 		t.drop(o.held[n-1])
 	}
@@ -266,7 +270,8 @@ func (t *Table) insert(now, wall time.Duration, o *owner, e *Entry) Verdict {
 	*h = held{owner: o, place: uint32(len(o.held))}
 	o.held = append(o.held, at)
 	o.at[e.ID] = at
-	t.put(wall, at, e)
+	t.weigh(now, wall, at, e)
+	t.put(now, wall, at, e)
 	t.last(now, at)
 	return Accepted
 }
@@ -282,16 +287,15 @@ func (t *Table) renew(now, wall time.Duration, at uint32, e *Entry) {
 			}
 		}
 		h.nic.owed += e.Bytes - h.entry.Bytes
-		if e.End != h.entry.End {
-			t.version++
-		}
+		t.weigh(now, wall, at, e)
 		h.entry = *e
 	} else if w := h.turn; w != nil && e.Phase == Intent && e.Dst == h.entry.Dst && e.Ready == h.entry.Ready && e.End == h.entry.End && e.Bytes == h.entry.Bytes {
 		h.entry = *e
 	} else {
 		began, end := h.began, h.end
+		t.weigh(now, wall, at, e)
 		t.lift(at)
-		if t.put(wall, at, e); end > 0 { // it has moved
+		if t.put(now, wall, at, e); end > 0 { // it has moved
 			h.began, h.end = began, end
 		}
 	}
@@ -301,18 +305,17 @@ func (t *Table) renew(now, wall time.Duration, at uint32, e *Entry) {
 
 // put loads the links of an entry, and sees which own reservations lose against it: only what has not been seen before
 // on these links comes here.
-func (t *Table) put(wall time.Duration, at uint32, e *Entry) {
+func (t *Table) put(now, wall time.Duration, at uint32, e *Entry) {
 	h := &t.held[at]
 	h.entry = *e
 	h.nic = t.nic(e.Dst)
 	h.nic.owed += e.Bytes
-	t.version++
 	if e.Phase != Active {
-		if h.turn = t.enqueue(h.owner.id, h.owner.nic, h.nic, e); h.turn != nil {
-			h.turn.lane = t.lane(t.pathsBetween(h.owner.id, e.Dst))
-		}
+		h.turn = t.enqueue(now, wall, h.owner.id, h.owner.nic, h.nic, e)
 		return
 	}
+	h.moves = uint32(len(t.active))
+	t.active = append(t.active, at)
 	h.began, h.end = e.Stamp.Milliseconds()*1000, e.End
 	for n, id := range e.Links {
 		l := t.hold(id)
@@ -329,7 +332,6 @@ func (t *Table) lift(at uint32) {
 	h := &t.held[at]
 	h.nic.owed -= h.entry.Bytes
 	t.leave(h.nic)
-	t.version++
 	if h.turn != nil {
 		t.dequeue(h.turn)
 		h.turn = nil
@@ -337,6 +339,9 @@ func (t *Table) lift(at uint32) {
 	if h.entry.Phase != Active {
 		return
 	}
+	last := t.active[len(t.active)-1]
+	t.active[h.moves], t.held[last].moves = last, h.moves
+	t.active = t.active[:len(t.active)-1]
 	for _, l := range h.links[:len(h.entry.Links)] {
 		l.change(-1, -h.entry.Bytes)
 		t.unhold(l)

@@ -64,6 +64,8 @@ type lanes struct {
 	off   []uint32 // where the links of each path begin; one more at the end
 	links []*link
 	holds int
+	round uint64 // of the schedule in which
+	full  int    // the paths before this one were last found taken
 }
 
 // maxLanes is how many are kept before those are forgotten that no waiter uses.
@@ -133,15 +135,17 @@ func (t *Table) width(links []*link) int64 {
 
 // SetPaths says where the paths between other peers come from, in the order in which these peers themselves have them, and
 // the capacity of their links in bit/s (0: unknown). Nil for a pair of which nothing is known: then only its two ends count.
-// paths is asked once for each Intent that is heard of; what it returns nobody changes, and the same slice for pairs whose
+// paths is asked at most once for each Intent that is heard of; what it returns nobody changes, and the same slice for pairs whose
 // paths are the same keeps it cheap.
 func (t *Table) SetPaths(paths func(src, dst peer.ID) []ecmp.Path, capacity func(ecmp.LinkID) int64) {
 	t.pathsOf, t.capacityOf = paths, capacity
 	t.version++
-	for _, w := range t.waiters {
-		if !w.own {
-			t.leaveLane(w)
-			w.lane = t.lane(t.pathsBetween(w.owner, w.dst.id))
+	for _, all := range [][]*waiter{t.waiters, t.coming} {
+		for _, w := range all {
+			if !w.own {
+				t.leaveLane(w)
+				w.asked = false
+			}
 		}
 	}
 }

@@ -219,16 +219,41 @@ func (t *Table) auditSchedule(f failer) {
 		}
 	}
 	own := 0
-	for i, w := range t.waiters {
-		if w.own {
-			own++
-		}
-		if i > 0 && t.waiters[i-1].compare(w) >= 0 {
-			f.Fatalf("waiters %d and %d are out of order", i-1, i)
+	for _, list := range [][]*waiter{t.waiters, t.ours} {
+		for i := range list {
+			if i > 0 && list[i-1].compare(list[i]) >= 0 {
+				f.Fatalf("waiters %d and %d are out of order", i-1, i)
+			}
 		}
 	}
-	if len(t.waiters) != waiters || own != t.ownWaiters || sending != t.sending {
-		f.Fatalf("%d waiters, %d own, %d sending; by the rows %d waiters, %d sending", len(t.waiters), t.ownWaiters, t.sending, waiters, sending)
+	for i, w := range t.coming {
+		if w.place != i || i > 0 && t.coming[(i-1)/2].ready > w.ready {
+			f.Fatalf("waiter %d of those that come is not at its place", i)
+		}
+	}
+	for _, list := range [][]*waiter{t.waiters, t.coming} {
+		for _, w := range list {
+			if w.own {
+				own++
+			}
+			if w.own != slices.Contains(t.ours, w) {
+				f.Fatalf("%s %d is among the own waiters, or is not", w.owner, w.id)
+			}
+		}
+	}
+	if t.waiting() != waiters || own != len(t.ours) || sending != t.sending {
+		f.Fatalf("%d waiters, %d own, %d sending; by the rows %d waiters, %d sending", t.waiting(), len(t.ours), t.sending, waiters, sending)
+	}
+	active := 0
+	for i := range t.held {
+		if h := &t.held[i]; h.owner != nil && h.entry.Phase == Active {
+			if active++; t.active[h.moves] != uint32(i) {
+				f.Fatalf("%d of %s is not among the active", h.entry.ID, h.owner.id)
+			}
+		}
+	}
+	if active != len(t.active) {
+		f.Fatalf("%d active; %d are listed", active, len(t.active))
 	}
 	idle, lanes := 0, 0
 	for _, n := range t.nics {
@@ -281,7 +306,7 @@ func TestEveryTransferEnds(t *testing.T) {
 			}
 		}
 		for _, h := range p.hosts {
-			if h.table.Len() > 0 || h.table.ownWaiters > 0 || h.table.sending > 0 {
+			if h.table.Len() > 0 || h.table.waiting() > 0 || h.table.sending > 0 {
 				t.Fatalf("%s still holds %+v", h.name, h.table.Rows(nil))
 			}
 			h.table.auditSchedule(t)

@@ -9,7 +9,8 @@ import (
 //
 //	Inputs: of every transfer its two ends, its bytes and when they are ready, known before the first byte from its Intent; of
 //	every Active one its links and its predicted end; the paths between any two peers (SetPaths); the wall clock.
-//	Rules, gone through whenever the table changes, at each predicted end, and when an own Intent becomes ready:
+//	Rules, gone through whenever the table changes, at each predicted end, and when an Intent becomes ready, by peers that have an
+//	Intent which is ready or nearly so (Table.lead); what cannot change the outcome is left out (Table.weigh):
 //	       1. What is Active takes the NIC of its owner for sending, the NIC of its destination for receiving, and its links,
 //	          until its predicted end: then it counts as gone, its RELEASE heard or not, since waiting for that costs more than
 //	          it saves. Own ones are no exception, but nothing starts before the own NIC has really done; and what has ended here
@@ -62,7 +63,7 @@ func (t *Table) shoal(a *asked) {
 	t.intend(a, o, ready, min(ready+length, MaxTime))
 	o.rate = rate
 	o.alive += t.cfg.GiveUp
-	t.queue(o)
+	t.queue(a.now, a.wall, o)
 	if ready <= at {
 		a.intent = o
 		t.tryTurn(a, o)
@@ -73,9 +74,9 @@ func (t *Table) shoal(a *asked) {
 }
 
 // queue puts an own Intent into the schedule.
-func (t *Table) queue(o *own) {
-	if o.turn = t.enqueue(t.self, t.selfNIC, o.nic, &o.entry); o.turn != nil {
-		o.turn.lane = t.lane(o.set.paths)
+func (t *Table) queue(now, wall time.Duration, o *own) {
+	if o.turn = t.enqueue(now, wall, t.self, t.selfNIC, o.nic, &o.entry); o.turn != nil {
+		o.turn.asked, o.turn.lane = true, t.lane(o.set.paths)
 	}
 }
 
@@ -175,6 +176,7 @@ func (t *Table) shoalAgain(o *own, wall time.Duration) (int, bool) {
 	}
 	defer func() { l.holds-- }()
 	t.round++
+	t.planned = 0
 	t.occupyActive(at, o)
 	if !slices.ContainsFunc(l.path(o.path), t.taken) {
 		o.contested = false
@@ -231,7 +233,7 @@ func (t *Table) postpone(now, wall time.Duration, o *own, ready int64) {
 	if scheduled {
 		o.entry.End = ready + length
 		o.alive += t.cfg.GiveUp
-		t.queue(o)
+		t.queue(now, wall, o)
 	}
 	t.say(o, now)
 }

@@ -113,6 +113,7 @@ func (t *Table) ownCount() int { return len(t.own) - len(t.freeOwn) }
 // tens of milliseconds.
 func (t *Table) Tick(now, wall time.Duration) {
 	for t.head != none && now-t.held[t.head].heard >= t.cfg.Lease {
+		t.version++
 		t.drop(t.head)
 		t.stats.Expired++
 	}

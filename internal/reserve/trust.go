@@ -41,7 +41,7 @@ func (t *Table) Mode(now time.Duration) Mode {
 		return Late
 	case now < t.distrust:
 		return Distrusted
-	case len(t.waiters)-t.ownWaiters >= MaxWaiters:
+	case t.waiting()-len(t.ours) >= MaxWaiters:
 		return Crowded
 	}
 	return Waiting
@@ -67,7 +67,7 @@ type Schedule struct {
 
 // Schedule tells it.
 func (t *Table) Schedule(now time.Duration) Schedule {
-	return Schedule{t.Mode(now), len(t.waiters), t.ownWaiters, t.delays.p99(), t.efficiency * 1000 >> efficiencyBits,
+	return Schedule{t.Mode(now), t.waiting(), len(t.ours), t.delays.p99(), t.efficiency * 1000 >> efficiencyBits,
 		max(t.slow.permille(), t.othersSlow.permille())}
 }
 

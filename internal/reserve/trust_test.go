@@ -249,7 +249,7 @@ func TestTheScheduleHasLimits(t *testing.T) {
 			t.Fatalf("%+v", g)
 		}
 	}
-	if g := mustReserve(t, x, 0, Request{Set: set, Bytes: 1e9, Policy: Shoal}); g.Queued || g.ID != 0 || !g.Fallback || x.ownWaiters != MaxPerOwner-1 {
+	if g := mustReserve(t, x, 0, Request{Set: set, Bytes: 1e9, Policy: Shoal}); g.Queued || g.ID != 0 || !g.Fallback || len(x.ours) != MaxPerOwner-1 {
 		t.Errorf("one more: %+v", g)
 	}
 	for i := range maxNICs + 100 { // destinations that come and go
