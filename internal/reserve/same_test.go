@@ -108,7 +108,6 @@ func TestWhatIsLeftOutChangesNothing(t *testing.T) {
 				case k == 0:
 					known[src] = slices.Delete(list, i, i+1)
 					hear(src, Message{Released: true, Entry: e})
-					break
 				case e.Phase == Intent && k == 1:
 					e.Ready += int64(rng.IntN(20_000)) - 10_000
 					e.End = e.Ready + 1 + rng.Int64N(50_000)

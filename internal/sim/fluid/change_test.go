@@ -140,7 +140,7 @@ func TestSprayIsStripedOverPathsThatAreUp(t *testing.T) {
 		t.Errorf("%d bytes went over a path that is down", got)
 	}
 	// The path comes back for a flow that is under way.
-	a = f.Start(fabric.Flow{Src: 0, Dst: 8, Bytes: 20_000_000, Paths: all, Spread: fabric.Spray})
+	f.Start(fabric.Flow{Src: 0, Dst: 8, Bytes: 20_000_000, Paths: all, Spread: fabric.Spray})
 	f.Step(f.Now() + 830*sim.Microsecond)
 	f.SetLink(topo.Paths(0, 8)[2][1], true)
 	ends(t, f)

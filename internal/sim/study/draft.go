@@ -72,7 +72,7 @@ func (d *Draft) Set(name, value string) error {
 	case "sweep":
 		field, values, ok := strings.Cut(value, "=")
 		if !ok {
-			return fmt.Errorf("study: sweep is %.40q: give field=value,value,...", value)
+			return fmt.Errorf("study: sweep is %.40q: give a field and its values, as in delay=0s,5ms", value)
 		}
 		d.Field, d.Values = strings.TrimSpace(field), list(values)
 	default:
