@@ -317,7 +317,7 @@ func TestWhatCannotBeIsRefusedByName(t *testing.T) {
 		"qps 5 is given twice":   {"qps", "5,5"},
 		"policy \"best\"":        {"policy", "best"},
 		"\"ark\" is given twice": {"policy", "ark,ark"},
-		"field=value":            {"sweep", "delay"},
+		"a field and its values": {"sweep", "delay"},
 		"sweep over \"dely\"":    {"sweep", "dely=1ms"},
 		"without values":         {"sweep", "delay="},
 		"variant \"0.1\"":        {"sweep", "loss=0.1,0.10"},
