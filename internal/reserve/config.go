@@ -46,9 +46,11 @@ type Config struct {
 	Correct int64
 	// MaxSlowdown is how much longer than predicted transfers may take, on average over the own ones or over all others', in
 	// thousandths, before least decides for a while: paths are not what they are taken for, or carry what reserves nothing.
-	// 1000 is as predicted. Lower falls back for less; higher puts up with more; from 4000 on it never does.
+	// 1000 is as predicted. Lower falls back for less; higher puts up with more; from 4000 on it never does, nor for what is slow
+	// alone.
 	MaxSlowdown int64
-	// Distrust is for how long; twice as long each time that it was not over then. Longer tries less often whether it is.
+	// Distrust is for how long; twice as long each time that it was not over then, and up to four times as long while transfers
+	// that move alone are slow. Longer tries less often whether it is over.
 	Distrust time.Duration
 }
 

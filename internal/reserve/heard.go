@@ -15,6 +15,7 @@ type owner struct {
 	heard       time.Duration
 	stamp       Stamp  // the greatest heard
 	gap         bool   // a message between those heard is missing, and no section has told of it yet
+	taught      bool   // one of its transfers has ended
 	section     uint64 // Seq of the last section merged
 	// floor is up to where every message is old: sections tell of that, and releases that are not remembered any more.
 	floor uint64
@@ -35,6 +36,7 @@ type held struct {
 	nic        *nic            // of the destination
 	turn       *waiter         // of an Intent in the schedule
 	began, end int64           // us of wall time: when it began, and its end as it was said then; 0: unknown
+	alone      bool            // as of own ones
 	heard      time.Duration
 	prev, next uint32
 	place      uint32 // in owner.held
@@ -64,7 +66,9 @@ func (t *Table) hear(now, wall time.Duration, from peer.ID, m *Message) Verdict 
 	if o == nil {
 		return v
 	}
-	o.gap = o.gap || e.Seq > o.seen+1 && o.seen > 0
+	if e.Seq > o.seen+1 && o.seen > 0 {
+		t.miss(o, true)
+	}
 	if !m.Released && e.Seq > o.seen && !o.gap {
 		t.hearDelay(o, e.Stamp, wall)
 	}
@@ -82,6 +86,8 @@ func (t *Table) hear(now, wall time.Duration, from peer.ID, m *Message) Verdict 
 	case m.Released:
 		if have {
 			t.learnOf(now, at)
+			t.witness(now, wall, &t.held[at])
+			o.taught = o.taught || t.held[at].entry.Phase == Active
 			t.weigh(now, wall, at, nil)
 			t.drop(at)
 		}
@@ -119,7 +125,8 @@ func (t *Table) merge(now, wall time.Duration, id peer.ID, incarnation uint64, s
 		return Old
 	}
 	if s.Seq >= o.seen {
-		o.seen, o.gap = s.Seq, false
+		o.seen = s.Seq
+		t.miss(o, false)
 	}
 	t.marks++
 	for i := range s.Entries {
@@ -213,7 +220,8 @@ func (t *Table) life(now time.Duration, id peer.ID, incarnation uint64) (*owner,
 		return nil, Old
 	case incarnation > o.incarnation:
 		t.empty(o)
-		o.incarnation, o.floor, o.section, o.seen, o.stamp, o.gap = incarnation, 0, 0, 0, 0, false
+		t.miss(o, false)
+		o.incarnation, o.floor, o.section, o.seen, o.stamp, o.taught = incarnation, 0, 0, 0, 0, false
 	}
 	o.heard = now
 	return o, Accepted
@@ -228,10 +236,22 @@ func (t *Table) evict() bool {
 		}
 	}
 	if gone != nil {
+		t.miss(gone, false)
 		delete(t.owners, gone.id)
 		t.leave(gone.nic)
 	}
 	return gone != nil
+}
+
+// miss notes that one of an owner's messages is missing, or that a section has told of it.
+func (t *Table) miss(o *owner, gap bool) {
+	if o.gap != gap {
+		if o.gap = gap; gap {
+			t.gaps++
+		} else {
+			t.gaps--
+		}
+	}
 }
 
 // bury remembers a release, so that what was said before it and comes later stays out. Beyond MaxTombstones the oldest
@@ -289,14 +309,15 @@ func (t *Table) renew(now, wall time.Duration, at uint32, e *Entry) {
 		h.nic.owed += e.Bytes - h.entry.Bytes
 		t.weigh(now, wall, at, e)
 		h.entry = *e
+		t.suspect(now, h)
 	} else if w := h.turn; w != nil && e.Phase == Intent && e.Dst == h.entry.Dst && e.Ready == h.entry.Ready && e.End == h.entry.End && e.Bytes == h.entry.Bytes {
 		h.entry = *e
 	} else {
-		began, end := h.began, h.end
+		began, end, was := h.began, h.end, h.alone
 		t.weigh(now, wall, at, e)
 		t.lift(at)
 		if t.put(now, wall, at, e); end > 0 { // it has moved
-			h.began, h.end = began, end
+			h.began, h.end, h.alone = began, end, was && h.alone
 		}
 	}
 	t.unlink(at)
@@ -325,6 +346,9 @@ func (t *Table) put(now, wall time.Duration, at uint32, e *Entry) {
 			t.contest(l, wall, h.owner.id, e)
 		}
 	}
+	h.owner.nic.sends++
+	h.nic.receives++
+	h.alone = alone(h.owner.nic, h.nic, h.links[:len(e.Links)])
 }
 
 // lift takes an entry off its links.
@@ -342,6 +366,8 @@ func (t *Table) lift(at uint32) {
 	last := t.active[len(t.active)-1]
 	t.active[h.moves], t.held[last].moves = last, h.moves
 	t.active = t.active[:len(t.active)-1]
+	h.owner.nic.sends--
+	h.nic.receives--
 	for _, l := range h.links[:len(h.entry.Links)] {
 		l.change(-1, -h.entry.Bytes)
 		t.unhold(l)

@@ -12,6 +12,8 @@ type nic struct {
 	id    peer.ID
 	holds int32
 	owed  int64 // bytes still to move to it, as last said: Intents too
+	// Active entries, from it and to it.
+	sends, receives int32
 	// In which round of the schedule the two directions were last found taken.
 	sending, receiving uint64
 }

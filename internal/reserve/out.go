@@ -28,6 +28,8 @@ func (t *Table) end(o *own) {
 	if o.entry.Phase == Active {
 		t.carry(o.set, o.path, -1, -o.entry.Bytes)
 		t.sending--
+		t.selfNIC.sends--
+		o.nic.receives--
 	}
 	t.unaim(o)
 	t.seq++

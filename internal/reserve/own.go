@@ -40,6 +40,9 @@ type own struct {
 	learned   bool          // by what was learned from others before
 	several   bool          // it has further flows
 	disturbed bool          // it lost a conflict
+	alone     bool          // nobody else was known to take anything of it when it began
+	promised  int64         // us of wall time, the end as it was first said
+	foretold  int64         // us that it was said to take, where that can be judged; 0: it cannot
 }
 
 // MaxReady is how far ahead an Intent may lie.
@@ -262,7 +265,12 @@ func (t *Table) reserve(a *asked, path int, share int64) {
 	}
 	t.aim(o)
 	t.sending++
+	t.selfNIC.sends++
+	o.nic.receives++
 	t.carry(o.set, path, 1, share)
+	if o.foretold, o.alone = 0, false; a.end > 0 && t.efficiency > 0 && !a.several && a.req.Flows <= 1 {
+		o.total, o.began, o.promised, o.foretold, o.alone = share, a.now, a.end, a.end-a.wall.Microseconds(), t.aloneOwn(o)
+	}
 	t.say(o, a.now)
 	if a.grant.ID == 0 {
 		a.grant.ID = e.ID
@@ -339,6 +347,7 @@ func (t *Table) Release(now, wall time.Duration, id uint64) bool {
 	if o == nil {
 		return false
 	}
+	t.attest(now, o)
 	t.learn(now, o)
 	t.linger(wall, o)
 	t.end(o)

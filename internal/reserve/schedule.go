@@ -50,6 +50,9 @@ type schedule struct {
 	stale                bool
 	distrust, distrusted time.Duration // until when, and for how long the last time
 	slow, othersSlow     slowdown      // of own transfers, and of the others'
+	probation            time.Duration // until when the least doubt is enough
+	doubt                int           // see Table.testify
+	slowEnds             [2]*nic       // of the last that was slow
 
 	// What transfers are predicted by.
 	overhead   int64 // us that each takes beyond its bytes

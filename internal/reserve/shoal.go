@@ -35,9 +35,10 @@ import (
 //	order does not depend on the time.
 //	Parameters: Config.Aging, MaxWait, GiveUp, MaxDelay, Correct, MaxSlowdown, Distrust, Legs, Capacity.
 //	Fallback: least, without waiting, where the news are too old to wait by (the control delay's 99th percentile is beyond MaxDelay;
-//	it ends below three quarters of that), the replica is stale (Table.Stale), more than MaxWaiters wait, or transfers, the own
-//	ones or all others', took longer than predicted by more than MaxSlowdown on average: a wrong map of the paths, losses, or
-//	traffic that reserves nothing. Then for Distrust, doubled while that is not enough. A single transfer starts so after GiveUp.
+//	it ends below three quarters of that), the replica is stale (Table.Stale), more than MaxWaiters wait, or the map of the paths
+//	is not to be trusted: a few transfers were slow although nobody else was known to take anything of theirs (doubt.go), or
+//	transfers, the own ones or all others', took longer than predicted by more than MaxSlowdown on average. Then for Distrust,
+//	doubled while that is not enough, and longer while there is doubt. A single transfer starts so after GiveUp.
 //	What starts so says a predicted end too: who waits does not wait for it longer than for others.
 func (t *Table) shoal(a *asked) {
 	req, at := a.req, a.wall.Microseconds()

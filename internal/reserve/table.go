@@ -40,6 +40,7 @@ type Table struct {
 	heldCount  int
 	head, tail uint32 // of held, in the order of their renewal: who expires first comes first
 	marks      uint64
+	gaps       int // owners of whom a message is missing
 
 	links       map[ecmp.LinkID]*link
 	backgrounds int
@@ -75,7 +76,7 @@ type Stats struct {
 	Unwaited  uint64        // own transfers for which least decided: see Mode
 	GivenUp   uint64        // own transfers that began without their turn, beyond Config.GiveUp
 	Corrected uint64        // predicted ends that were said anew
-	Distrusts uint64        // times that the own transfers took longer than predicted, beyond Config.MaxSlowdown
+	Distrusts uint64        // times that the map of the paths lost this peer's trust
 }
 
 // New returns an empty table. The incarnation is greater than those of all earlier lives of this peer. The generator

@@ -12,7 +12,7 @@ const (
 	Waiting    Mode = iota
 	Late            // the control delay is beyond Config.MaxDelay
 	Stale           // the driver says that what is heard of the others is old
-	Distrusted      // own transfers took longer than predicted, beyond Config.MaxSlowdown
+	Distrusted      // transfers took longer than predicted: see Config.MaxSlowdown and doubt.go
 	Crowded         // MaxWaiters wait already
 )
 
@@ -39,7 +39,7 @@ func (t *Table) Mode(now time.Duration) Mode {
 		return Stale
 	case t.delays.late:
 		return Late
-	case now < t.distrust:
+	case now < t.distrust || t.doubt > 0 && now < t.probation:
 		return Distrusted
 	case t.waiting()-len(t.ours) >= MaxWaiters:
 		return Crowded
@@ -227,10 +227,7 @@ func (s *slowdown) mean(weight int64) int64 { return s.predicted / max(1, min(s.
 func (t *Table) slowed(now time.Duration, s *slowdown, took, predicted, weight int64) {
 	s.add(took, predicted, weight)
 	if s.n >= weight/2 && s.permille() > t.cfg.MaxSlowdown && now >= t.distrust {
-		t.slow, t.othersSlow = slowdown{}, slowdown{}
-		t.distrustFor(now)
-		t.stats.Distrusts++
-		t.version++
+		t.loseTrust(now, t.doubt)
 	}
 }
 
@@ -280,10 +277,11 @@ func (t *Table) learnOf(now time.Duration, at uint32) {
 func (t *Table) distrustFor(now time.Duration) {
 	last := t.distrusted
 	t.distrusted = t.cfg.Distrust
-	if last > 0 && now-t.distrust < last {
+	if last > 0 && now-t.probation < last {
 		t.distrusted = min(2*last, maxDistrust*t.cfg.Distrust)
 	}
 	t.distrust = now + t.distrusted
+	t.probation = t.distrust + probation*t.distrusted
 }
 
 // maxDistrust bounds how many times Config.Distrust that becomes.
@@ -299,6 +297,9 @@ func (t *Table) foresee(now, wall time.Duration, o *own) (end int64, wrong bool)
 	moved := o.total - o.left
 	if o.length == 0 || moved <= 0 {
 		return 0, false
+	}
+	if end, slow := t.slowSoFar(now, wall, o, moved); slow {
+		return end, true
 	}
 	if o.foreseen == 0 { // the rate counts from here: how a transfer begins says nothing of it
 		o.foreseen, o.first, o.firstAt = moved, moved, now
