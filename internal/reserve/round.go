@@ -173,9 +173,12 @@ type ended struct {
 
 // linger keeps what a transfer has taken until the others know that it has ended.
 func (t *Table) linger(wall time.Duration, o *own) {
+	if o.length == 0 {
+		return
+	}
 	at := wall.Microseconds()
 	until := min(o.entry.End, at+t.delays.p99().Microseconds())
-	if o.length == 0 || until <= at || len(t.ended) >= MaxLegs {
+	if until <= at || len(t.ended) >= MaxLegs {
 		return
 	}
 	n := len(t.ended)
