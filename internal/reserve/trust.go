@@ -267,7 +267,7 @@ func (t *Table) learn(now time.Duration, o *own) {
 // learnOf takes another peer's transfer that is over, by what its owner said of its end first and last: so that peers lose
 // their trust together, and nobody waits for those who do not.
 func (t *Table) learnOf(now time.Duration, at uint32) {
-	if h := &t.held[at]; h.entry.Phase == Active && h.end-h.began >= 5*minLearned && h.entry.End > h.began {
+	if h := &t.held[at]; h.entry.Phase == Active && h.end-h.began >= 5*minLearned && h.end-h.began <= maxLength && h.entry.End > h.began {
 		t.slowed(now, &t.othersSlow, h.entry.End-h.began, h.end-h.began, theirWeight)
 	}
 }

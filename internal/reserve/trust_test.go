@@ -194,6 +194,31 @@ func TestOthersSlownessCounts(t *testing.T) {
 	}
 }
 
+// What a peer says of its ends cannot spoil what is learned of all: neither a prediction that no transfer has, nor an end that
+// is beyond all.
+func TestWhatAPeerSaysOfItsEndsIsBounded(t *testing.T) {
+	x := newTable(t, "x", 1, 1)
+	for i := range uint64(2 * theirWeight) {
+		e := entry(i+1, 10*i+1)
+		e.Stamp, e.End = 0, noon.Microseconds() // its stamp says 1970
+		if i%2 == 1 {
+			e.Stamp, e.End = StampAt(noon), noon.Microseconds()+100_000
+		}
+		x.Heard(0, noon, "b", &Message{"b", 1, false, e})
+		if i%2 == 1 {
+			e.Seq, e.End = e.Seq+1, MaxTime
+			x.Heard(0, noon, "b", &Message{"b", 1, false, e})
+		}
+		x.Heard(0, noon, "b", &Message{"b", 1, true, Entry{ID: i + 1, Seq: 10*i + 3}})
+		if s := x.othersSlow; s.took < 0 || s.predicted < 0 || s.predicted > theirWeight*maxLength || s.permille() < 1000 || s.permille() > slowest*1000 {
+			t.Fatalf("after %d: %+v, %d thousandths", i+1, s, s.permille())
+		}
+	}
+	if x.Mode(0) != Distrusted {
+		t.Error("that all end four times as late as said is no reason for distrust")
+	}
+}
+
 func TestALapsedLegIsMadeAnew(t *testing.T) {
 	x := newTable(t, "x", 1, 1)
 	set := paths(t, x, spread(4, 0, 1))
