@@ -59,7 +59,7 @@ func (t *Table) hear(now, wall time.Duration, from peer.ID, m *Message) Verdict 
 		return NotOwner
 	case m.Released && (e.ID == 0 || e.Seq == 0) || !m.Released && !e.wellFormed():
 		return Malformed
-	case !m.Released && !t.clock.hear(e.Stamp, wall):
+	case !m.Released && (e.tooFar(wall) || !t.clock.hear(e.Stamp, wall)):
 		return TooFarAhead
 	}
 	o, v := t.life(now, from, m.Incarnation)
@@ -160,7 +160,7 @@ func (t *Table) mergeEntry(now, wall time.Duration, o *owner, s *Section, e *Ent
 	switch {
 	case e.Seq > s.Seq || !e.wellFormed():
 		return Malformed
-	case !t.clock.hear(e.Stamp, wall):
+	case e.tooFar(wall) || !t.clock.hear(e.Stamp, wall):
 		return TooFarAhead
 	}
 	o.stamp = max(o.stamp, e.Stamp)

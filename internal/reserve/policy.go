@@ -2,8 +2,10 @@ package reserve
 
 import "fmt"
 
-// Policy is a rule by which paths are chosen. The zero value is Least. Each has a file of its own; a further one takes a
-// name here, a case in Table.choose, and one in Table.again.
+// Policy is a rule by which paths are chosen. The zero value is Least. Each has a file of its own. A further one that chooses at
+// once takes a name here, a case in Table.choose, and one in Table.again. One that has transfers wait, as Shoal does, decides
+// elsewhere too: in Reserve and Start (Table.shoal, shoalStart), where transfers come and may go; in Admit, which calls those that
+// waited; by what Heard and Merge bring, where Table.put and lift keep who waits; and in Renew and Release, by what it learns.
 type Policy uint8
 
 const (

@@ -20,6 +20,7 @@ package reserve
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"shoal/internal/ecmp"
 	"shoal/internal/peer"
@@ -111,6 +112,11 @@ func (e *Entry) wellFormed() bool {
 	return true
 }
 
+// tooFar reports whether an entry is ready later than anybody may announce.
+func (e *Entry) tooFar(wall time.Duration) bool {
+	return e.Ready > (wall + MaxReady + MaxAhead).Microseconds()
+}
+
 // Verdict is what became of something heard.
 type Verdict uint8
 
@@ -119,7 +125,7 @@ const (
 	Duplicate           // known already
 	Old                 // something newer is known, or a later life of its owner
 	NotOwner            // not from whom it is about, or about this peer
-	TooFarAhead         // its stamp is more than MaxAhead ahead of the own wall clock
+	TooFarAhead         // its stamp is more than MaxAhead ahead of the own wall clock, or it is ready more than MaxReady after that
 	Quota               // beyond MaxPerOwner, MaxOwners or MaxTable
 	Malformed           // no entry can be like this
 	verdicts

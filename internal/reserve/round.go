@@ -125,12 +125,11 @@ func (t *Table) occupyActive(at int64, but *own) {
 			t.occupy(t.selfNIC, o.nic, o.set.common, o.entry.End)
 		}
 	}
-	for i := len(t.ended) - 1; i >= 0; i-- {
-		if e := &t.ended[i]; t.lasts(at, e.until) {
-			t.occupy(t.selfNIC, e.nic, e.links, e.until)
-		} else {
-			t.forgetEnded(i)
-		}
+	t.forgetEnded(at)
+	for i := range t.ended {
+		e := &t.ended[i]
+		t.wake(e.until)
+		t.occupy(t.selfNIC, e.nic, e.links, e.until)
 	}
 }
 
@@ -177,6 +176,7 @@ func (t *Table) linger(wall time.Duration, o *own) {
 		return
 	}
 	at := wall.Microseconds()
+	t.forgetEnded(at)
 	until := min(o.entry.End, at+t.delays.p99().Microseconds())
 	if until <= at || len(t.ended) >= MaxLegs {
 		return
@@ -195,15 +195,21 @@ func (t *Table) linger(wall time.Duration, o *own) {
 	}
 }
 
-func (t *Table) forgetEnded(i int) {
-	e := &t.ended[i]
-	t.leave(e.nic)
-	for _, l := range e.links {
-		t.unhold(l)
+// forgetEnded forgets those that the others know to have ended.
+func (t *Table) forgetEnded(at int64) {
+	for i := len(t.ended) - 1; i >= 0; i-- {
+		e := &t.ended[i]
+		if e.until > at {
+			continue
+		}
+		t.leave(e.nic)
+		for _, l := range e.links {
+			t.unhold(l)
+		}
+		last := len(t.ended) - 1
+		t.ended[i], t.ended[last] = t.ended[last], *e
+		t.ended = t.ended[:last]
 	}
-	last := len(t.ended) - 1
-	t.ended[i], t.ended[last] = t.ended[last], *e
-	t.ended = t.ended[:last]
 }
 
 // stands reports whether one that was called may still be moving: nobody else was heard to move where it would. What it

@@ -317,3 +317,123 @@ func TestEveryTransferEnds(t *testing.T) {
 		}
 	})
 }
+
+// Nobody announces further ahead than MaxReady, its clock's lead included: what says so is refused, in a message and in a section.
+func TestNobodyIsReadyInTheFarFuture(t *testing.T) {
+	latest := (noon + MaxReady + MaxAhead).Microseconds()
+	for i, c := range []struct {
+		ready int64
+		want  Verdict
+	}{{latest, Accepted}, {latest + 1, TooFarAhead}, {MaxTime - 1000, TooFarAhead}} {
+		x := newTable(t, "x", 1, 1)
+		g := mustReserve(t, x, 0, Request{Set: paths(t, x, spread(4, 0, 1)), Bytes: 1e9, Policy: Shoal, Phase: Intent, Ready: (noon + time.Second).Microseconds()})
+		e := Entry{ID: 1, Seq: 1, Stamp: StampAt(noon), Phase: Intent, Dst: "d", Bytes: 1e9, Ready: c.ready, End: c.ready + 1000}
+		if v := x.Heard(0, noon, "b", &Message{"b", 1, false, e}); v != c.want {
+			t.Errorf("%d: %v, want %v", i, v, c.want)
+		}
+		if x.Merge(0, noon, "c", 1, &Section{Seq: 1, Entries: []Entry{e}}); x.Stats().Verdicts[c.want] != 2 {
+			t.Errorf("%d: in a section %v", i, x.Stats().Verdicts)
+		}
+		if ids, next := x.Admit(0, noon, nil); len(ids) > 0 || next < 0 || next > time.Second {
+			t.Errorf("%d: %v, next at %v of %d", i, ids, next, g.ID)
+		}
+	}
+	for _, us := range []int64{int64(never / time.Microsecond), int64(never/time.Microsecond) + 1, 1<<63 - 1} {
+		if at := later(time.Hour, 0, us); at != never {
+			t.Errorf("%d us come at %v", us, at)
+		}
+	}
+	if at := later(time.Hour, noon, (noon + time.Second).Microseconds()); at != time.Hour+time.Second {
+		t.Errorf("a second from now is %v", at)
+	}
+}
+
+// What has ended early counts until the others know, the newest too, though this peer goes through no rounds.
+func TestManyEndEarly(t *testing.T) {
+	x := newTable(t, "x", 1, 1)
+	far(t, x, 21*time.Millisecond, 1, 20) // messages take 20 ms
+	set := paths(t, x, spread(4, 7, 8))
+	g := mustReserve(t, x, 0, Request{Dst: "e", Set: set, Bytes: 20e9, Policy: Shoal, Flows: MaxLegs + 2, Rate: 400e9})
+	if len(g.Legs) != MaxLegs+2 || g.Queued {
+		t.Fatalf("%+v", g)
+	}
+	now := 10 * time.Millisecond
+	for i, l := range g.Legs {
+		if i == MaxLegs { // the others know of those before
+			now += 21 * time.Millisecond
+		}
+		x.Release(now, noon+now, l.ID)
+		if n := len(x.ended); n == 0 || n != i%MaxLegs+1 || x.ended[n-1].until != (noon+now+20*time.Millisecond).Microseconds() {
+			t.Fatalf("%d: %+v", i, x.ended)
+		}
+	}
+}
+
+// However many paths are taken, whoever has a free one gets it.
+func TestTheLastOfManyPathsIsFound(t *testing.T) {
+	x := newTable(t, "x", 1, 1)
+	const crowds = 2 + maxLooks/MaxPaths
+	all := map[peer.ID][]ecmp.Path{}
+	name := func(i int) peer.ID { return peer.ID(fmt.Sprint("s", i)) }
+	for i := range crowds {
+		taken := []ecmp.Path{{Links: []ecmp.LinkID{1}}}
+		for range MaxPaths - 1 {
+			taken = append(taken, taken[0])
+		}
+		all[name(i)] = taken
+	}
+	all["last"] = slices.Clone(all[name(0)])
+	all["last"][MaxPaths-1] = ecmp.Path{Links: []ecmp.LinkID{2}}
+	x.SetPaths(func(src, _ peer.ID) []ecmp.Path { return all[src] }, gigabits(100))
+	tell := func(src peer.ID, e Entry) {
+		e.ID, e.Seq, e.Stamp, e.Bytes = 1, 1, StampAt(noon), 1e9
+		if v := x.Heard(0, noon, src, &Message{src, 1, false, e}); v != Accepted {
+			t.Fatal(v)
+		}
+	}
+	at := noon.Microseconds()
+	tell("a", Entry{Dst: "b", Links: []ecmp.LinkID{1}, End: at + 1e6})
+	for i := range crowds {
+		ready := at - 1000
+		if i%2 == 1 { // waits for so long that it keeps a path
+			ready -= x.maxWait
+		}
+		tell(name(i), Entry{Phase: Intent, Dst: "d" + name(i), Ready: ready, End: ready + 80_000})
+	}
+	tell("last", Entry{Phase: Intent, Dst: "dlast", Ready: at, End: at + 80_000})
+	x.plan(0, noon)
+	if got := x.calls(); !reflect.DeepEqual(got, []called{{"last", 1, []int{MaxPaths - 1}}}) {
+		t.Errorf("it calls %+v", got)
+	}
+	if x.looks > maxLooks+MaxPaths {
+		t.Errorf("%d paths are looked at to keep one", x.looks)
+	}
+}
+
+// Who has waited for twice GiveUp has given up, or is dead: it keeps nobody off.
+func TestWhoHasGivenUpIsOutOfTheSchedule(t *testing.T) {
+	x := newTable(t, "x", 1, 1)
+	at := noon.Microseconds()
+	for i, c := range []struct {
+		src   peer.ID
+		ready int64
+	}{{"a", at}, {"b", at + x.giveUp}} {
+		e := Entry{ID: 1, Seq: 1, Stamp: StampAt(noon), Phase: Intent, Dst: "d", Bytes: 1e9, Ready: c.ready, End: c.ready + 80_000}
+		if v := x.Heard(0, noon, c.src, &Message{c.src, 1, false, e}); v != Accepted {
+			t.Fatal(i, v)
+		}
+	}
+	for _, c := range []struct {
+		after int64
+		want  peer.ID
+	}{{2 * x.giveUp, "a"}, {2*x.giveUp + 1, "b"}} {
+		x.version++
+		for _, w := range x.waiters {
+			w.called = false
+		}
+		x.plan(time.Duration(c.after)*time.Microsecond, noon+time.Duration(c.after)*time.Microsecond)
+		if got := x.calls(); len(got) != 1 || got[0].owner != c.want {
+			t.Errorf("after %d us it calls %+v, want %s", c.after, got, c.want)
+		}
+	}
+}

@@ -111,7 +111,8 @@ func (t *Table) ownCount() int { return len(t.own) - len(t.freeOwn) }
 
 // Tick ends what has outlived its lease: others' entries that have not been renewed, and own reservations of which no
 // bytes have moved, which are released. It renews own Intents, of which nobody expects bytes. To be called every few
-// tens of milliseconds.
+// tens of milliseconds. What has lapsed is not handed out by Admit any more: where Stats.Lapsed has grown, Holds tells which
+// of the Intents that the driver waits for are gone.
 func (t *Table) Tick(now, wall time.Duration) {
 	for t.head != none && now-t.held[t.head].heard >= t.cfg.Lease {
 		t.version++
