@@ -11,7 +11,7 @@ import (
 	"shoal/internal/peer"
 )
 
-// TestMain makes property tests run 10,000 cases, where the command line does not say.
+// TestMain makes property tests run as many cases as the command line says, or checks; -rapid.checks=100000 for a longer look.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	given := false

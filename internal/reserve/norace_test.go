@@ -3,4 +3,4 @@
 package reserve
 
 // checks is how many cases a property test runs, where the command line does not say.
-const checks = "10000"
+const checks = "4000"

@@ -4,4 +4,4 @@ package reserve
 
 // The race detector makes everything some ten times slower, and finds nothing in a package without goroutines that fewer
 // cases would not.
-const checks = "1000"
+const checks = "250"
