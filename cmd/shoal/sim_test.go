@@ -159,7 +159,7 @@ func TestSimBreakHasOneTableForEachTrouble(t *testing.T) {
 	if err != nil || !strings.Contains(out, "in the data fabric") || !strings.Contains(out, "0.3 ") || strings.Count(out, "digest") != 2 {
 		t.Errorf("%v\n%s", err, out)
 	}
-	for _, name := range []string{"loss.svg", "control-plane.svg"} {
+	for _, name := range []string{"by-loss.svg", "by-control-plane.svg"} {
 		if _, err := os.Stat(filepath.Join(plots, name)); err != nil {
 			t.Error(err)
 		}

@@ -288,7 +288,7 @@ func (o *Report) writeSweep(draw func(string, [][]*plot.Plot, vg.Length, vg.Leng
 		if len(o.rates()) > 1 {
 			name += "-qps" + number64(qps)
 		}
-		if err := draw(name+".svg", o.sweepPlots(qps), 11*vg.Inch, 4*vg.Inch); err != nil {
+		if err := draw("by-"+name+".svg", o.sweepPlots(qps), 11*vg.Inch, 4*vg.Inch); err != nil {
 			return err
 		}
 	}

@@ -173,7 +173,7 @@ func TestPlotsAreDrawnOfWhatThereIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := names(NewReport(sweep, run(t, sweep, RunConfig{}))); got != "[hosts-believe.svg]" {
+	if got := names(NewReport(sweep, run(t, sweep, RunConfig{}))); got != "[by-hosts-believe.svg]" {
 		t.Error(got)
 	}
 }
