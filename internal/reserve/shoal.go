@@ -56,9 +56,7 @@ func (t *Table) shoal(a *asked) {
 		t.unwaited(a)
 		return
 	}
-	if o.rate = req.Rate; o.rate == 0 {
-		o.rate = req.Set.widest()
-	}
+	o.rate = t.nominal(req)
 	rate := o.rate
 	length := t.predict(req.Bytes, rate)
 	t.intend(a, o, ready, min(ready+length, MaxTime))
@@ -104,10 +102,7 @@ func (t *Table) shoalStart(a *asked, o *own) {
 // Its predicted end is said all the same, for those who wait: they shall not wait for it longer than for another.
 func (t *Table) unwaited(a *asked) {
 	t.stats.Unwaited++
-	rate := a.req.Rate
-	if rate == 0 {
-		rate = a.req.Set.widest()
-	}
+	rate := t.nominal(a.req)
 	a.end = min(a.wall.Microseconds()+t.predict(a.req.Bytes, rate), MaxTime)
 	t.choose(a)
 }
@@ -205,12 +200,22 @@ func (s *Set) width(path int) int64 {
 	return w
 }
 
-// widest is the greatest width of its paths.
-func (s *Set) widest() (w int64) {
-	for p := range s.paths {
-		w = max(w, s.width(p))
+// nominal is the rate in bit/s at which a transfer is expected to move: what its NICs allow, or where nobody says that, the
+// widest of its paths. One without links, within a leaf, says nothing of that.
+func (t *Table) nominal(req *Request) int64 {
+	if req.Rate > 0 {
+		return req.Rate
 	}
-	return w
+	var widest int64
+	for p, path := range req.Set.paths {
+		if len(path.Links) > 0 {
+			widest = max(widest, req.Set.width(p))
+		}
+	}
+	if widest == 0 {
+		return t.cfg.Capacity
+	}
+	return widest
 }
 
 // Ready says when the bytes of an Intent will be ready, where that has turned out to be sooner or later than it said, in us

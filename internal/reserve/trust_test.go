@@ -298,3 +298,21 @@ func TestTheScheduleHasLimits(t *testing.T) {
 	}
 	x.auditSchedule(t)
 }
+
+// Within a leaf, where nobody says what the NICs can do, a transfer is not expected to end at once: others would take them
+// for free while it moves.
+func TestWithinALeafTheCapacityIsExpected(t *testing.T) {
+	x := newTable(t, "a", 1, 1)
+	set, err := x.Paths([]ecmp.Path{{}}, func(ecmp.LinkID) int64 { return 0 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	const bytes = 12_500_000_000 // a second at 100 Gb/s
+	var g Grant
+	if err := x.Reserve(0, noon, &Request{Dst: "b", Bytes: bytes, Set: set, Policy: Shoal}, &g); err != nil || g.Queued {
+		t.Fatal(err, g)
+	}
+	if end := time.Duration(x.Section().Entries[0].End)*time.Microsecond - noon; end < time.Second || end > 1100*time.Millisecond {
+		t.Errorf("it is said to end after %v", end)
+	}
+}

@@ -193,7 +193,7 @@ func (r *run) queue(n int, phase reserve.Phase) {
 		panic(fmt.Sprintf("control: transfer %d: %v", n, err))
 	}
 	if h.grant.Queued {
-		r.jobs[n].id, r.jobs[n].waiting = h.grant.ID, true
+		r.jobs[n].waiting = true
 		h.waiting[h.grant.ID] = n
 	} else {
 		r.granted(h, n)
@@ -246,7 +246,7 @@ func (r *run) granted(h *host, n int) {
 		}
 		id := r.begin(n, t.Src, t.Dst, bytes, port, fabric.First)
 		g := &r.legs[id]
-		g.id, g.believe = l.ID, l.Path
+		g.id = l.ID
 		if !r.follows(n, l.Path, g.path) {
 			r.res.Counts.Mispathed++
 		}
@@ -347,7 +347,6 @@ func (r *run) boundary(id fabric.ID) {
 	if !moved {
 		return
 	}
-	l.believe = to.Path
 	r.move(id, t.Src, t.Dst, h.port(r.jobs[l.job].believed, t.Dst, to.Path))
 	t.Moves++
 	r.res.Counts.Moves++

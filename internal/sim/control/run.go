@@ -52,8 +52,7 @@ type run struct {
 
 // job is one transfer on its way.
 type job struct {
-	id      uint64 // of the Intent while it waits
-	waiting bool   // it is announced or queued
+	waiting bool // it is announced or queued
 	begun   bool
 	legs    int // flows of it that have not ended
 	// believed is the network in which its paths have their numbers.
@@ -67,7 +66,6 @@ type leg struct {
 	dst     int
 	job     int    // -1: a mouse
 	id      uint64 // of its reservation; 0: none
-	believe int    // path index, of the host's belief
 	port    uint16
 	path    int // of the network
 	spread  fabric.Spread
